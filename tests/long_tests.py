@@ -21,7 +21,7 @@ REASONS: dict[str, str] = {
     'tests/models/generate/individual_weights_test.py::test_spending_hangs_on_no_other_text_given_the_released_prefix': (  # noqa: E501
         'It decodes nine batches with Gemma 3 270M, whose rounding a smaller model would not show.'
     ),
-    'tests/pipeline/commands/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
+    'tests/pipeline/screen/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
         'Two processes load all libraries and the model, one to be stopped and one to go on.'
     ),
     'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix': (
@@ -115,7 +115,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_run_is_that_of_one_column_with_all_values[fine-tune]',
         'test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each[all-weights]',
     ),
-    'tests/pipeline/commands/interrupt_test.py': (
+    'tests/pipeline/screen/interrupt_test.py': (
         'test_a_run_ends_at_any_stage_and_goes_on_later[loading]',
     ),
     'tests/pipeline/job_test.py': (

@@ -17,16 +17,18 @@ from launch.dataflow.profiles import PROFILES
 from launch.demo import records
 from launch.flink import main as flink
 from models import bundled
-from pipeline import main
-from pipeline.commands import audit, check, fine_tune, flags, generate, plan
+from pipeline import config, main
+from pipeline.commands import audit, check, generate, plan
+from pipeline.run import narrowed
 from tests import pages
 from tests.pages import ROOT
 
 # As a shell's prompt or a comment would: what is shown around a command.
 _END = re.compile(r'\s(?:&|\||>|2>|#|;)(?:\s|$).*')
-# Commands that build the config of a run from their flags, and their modules.
+# Commands that build the config of a run from their flags, and the modules where they do.
 _OF_A_RUN = {
-    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': fine_tune, 'canaries': audit,
+    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': narrowed, 'refine': narrowed,
+    'canaries': audit,
 }  # fmt: skip
 # What pages leave out with `...` or in the file of --config: one of each is enough.
 _ENOUGH = {
@@ -141,7 +143,7 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
         if name not in _OF_A_RUN:
             command.make_context(name, arguments)
             return []
-        with mock.patch.object(_OF_A_RUN[name], 'config_of', _built_by(flags.config_of)):
+        with mock.patch.object(_OF_A_RUN[name], 'read_config', _built_by(config.read_config)):
             command.main(args=[*arguments, *words[cut:]], standalone_mode=False)
     except _Built:
         return []
@@ -151,9 +153,9 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
     return [] if '--compare' in words else ['builds no config']
 
 
-def _built_by(config_of: Callable[..., Any]) -> Callable[..., Any]:
+def _built_by(read_config: Callable[..., Any]) -> Callable[..., Any]:
     def build(*args: Any, **kwargs: Any) -> Any:
-        config_of(*args, **kwargs)
+        read_config(*args, **kwargs)
         raise _Built
 
     return build

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from models import extras
-from pipeline import curator_files, methods, terminal
+from pipeline import methods
 from pipeline.canaries import Sabotage
-from pipeline.commands import exit_codes, flags, screen
-from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.commands import exit_codes, flags
+from pipeline.config import all_settings, read_config
 from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
+from pipeline.release import apart
+from pipeline.screen import off_screen, terminal
 
 app = typer.Typer(
     help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
@@ -21,7 +23,7 @@ app = typer.Typer(
 
 
 @app.command('canaries')
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def canaries(
     config: flags.ConfigFlag = None,
     canaries: Annotated[
@@ -49,19 +51,19 @@ def canaries(
     where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
     """
     path = None if result_file is None else pathlib.Path(result_file)
-    job_config = config_of(config, settings)
+    job_config = read_config(config, settings)
     method = methods.of(job_config)
     # Both before the libraries are loaded, which takes a while.
     canary_audit.check(job_config, canaries, sabotage, method.canary_sabotages)
     if path is not None:
-        curator_files.check(path, curator_files.PAGE_OR_JSON)
+        apart.check_file(path, apart.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
-    of_run = job_config.method.extras(is_local=job_config.runner.is_local)
-    extras.need(*of_run, extras.GEMMA, use=f'an audit of method={method.name!r}')
-    screen.silence_libraries()
+    libraries = job_config.method.extras(is_local=job_config.runner.is_local)
+    extras.need(*libraries, extras.GEMMA, use=f'an audit of method={method.name!r}')
+    off_screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
-    with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
+    with console.status('Starting') as status, off_screen.without_chatter(), off_screen.unquoted():
         result = method.canary_auditor().audit(
             methods.solve(job_config, launch=True),
             canaries=canaries,

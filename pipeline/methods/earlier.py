@@ -10,9 +10,9 @@ from apache_beam.io.filesystems import FileSystems
 from models.privacy import accounting, earlier_release, intact
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.report import PRIVACY_REPORT_SCHEMA, handed_on
-from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import released
+from pipeline.release import released_corpus
 from transforms.durable import is_local, read_file
 from transforms.places import DATASET, is_database, is_dataset
 from transforms.read import list_input

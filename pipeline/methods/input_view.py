@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 
 # Texts -> (tokens that there is room for, tokens of each text, from the shortest to the longest).
 MeasureTexts = Callable[[Sequence[str]], tuple[int, list[int]]]

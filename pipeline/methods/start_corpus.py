@@ -9,9 +9,9 @@ from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import Facts
 from models.privacy.report import earlier_releases, text_votes
 from models.records import BatchId, Record
-from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import beside_input, earlier
+from pipeline.release import released_corpus
 from pipeline.settings.input import Input
 from transforms.read import (
     Dialect,

@@ -10,9 +10,9 @@ from rich import box, table, text
 from models.audits import one_run
 from models.audits.one_run import AttackResult
 from models.privacy import report
-from pipeline import curator_files
 from pipeline.canaries import SABOTAGES, CanaryAudit
 from pipeline.pages import page
+from pipeline.release import apart
 
 TEMPLATE = 'canaries.html.jinja'
 _BINS = 40
@@ -43,11 +43,11 @@ def write_audit(audit: CanaryAudit, path: pathlib.Path) -> None:
     """Writes the audit for the curator: a page for `.html`, JSON for `.json`.
 
     Raises:
-        ValueError: See `curator_files.check`.
-        FileExistsError: See `curator_files.check`.
+        ValueError: See `apart.check_file`.
+        FileExistsError: See `apart.check_file`.
     """
     content = audit.to_json() if path.suffix == '.json' else render_html(audit)
-    curator_files.write(path, content, curator_files.PAGE_OR_JSON)
+    apart.write(path, content, apart.PAGE_OR_JSON)
 
 
 def render(audit: CanaryAudit, console: rich.console.Console) -> None:

@@ -15,12 +15,15 @@ from pipeline.pages import page
 _MAX_NAME = 40
 
 
-def render(privacy_report: report.PrivacyReport, console: rich.console.Console) -> None:
+def render(
+    privacy_report: report.PrivacyReport, console: rich.console.Console, output: str | None = None
+) -> None:
     """Prints the report, condensed to one screen.
 
     Args:
         privacy_report: What to show.
         console: Where; its width decides the line breaks.
+        output: The folder that the report lies in, which is named below; None for no such line.
     """
     up, exact = report.format_up, report.format_exact
     console.print(
@@ -63,6 +66,9 @@ def render(privacy_report: report.PrivacyReport, console: rich.console.Console) 
     ):
         facts.add_row(text.Text(name), text.Text(value))
     console.print(facts)
+    if output is not None:
+        what = 'Corpus' if privacy_report.has_texts else 'Adapter'
+        console.print(f'{what} and report: {output}', soft_wrap=True)
 
 
 def _released_in_words(privacy_report: report.PrivacyReport) -> list[tuple[str, str]]:

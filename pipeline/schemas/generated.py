@@ -15,7 +15,8 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import canaries, checked_input, comparison, model_list
+from pipeline import canaries, comparison, model_list
+from pipeline.check import input_check
 from pipeline.evaluation import evaluation
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -103,8 +104,8 @@ _ROOTS: Mapping[str, _Root] = {
         _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
     ),
     'input-check': _Root(
-        checked_input.InputCheck,
-        _header(checked_input.SCHEMA, checked_input.SCHEMA_VERSION, report.RESTRICTED),
+        input_check.InputCheck,
+        _header(input_check.SCHEMA, input_check.SCHEMA_VERSION, report.RESTRICTED),
     ),
     'evaluation': _Root(
         evaluation.Evaluation,

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import re
 
-from pipeline import apart
+from pipeline.release import apart
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Output')
@@ -58,7 +58,7 @@ class Output(panel.Panel):
                 )
         if self.output:
             # The default as well: of `.` it would be a folder below.
-            apart.check(self.output, 'work_dir', self.curator, [self.curator])
+            apart.check_outside(self.output, 'work_dir', self.curator, [self.curator])
 
     @property
     def curator(self) -> str:

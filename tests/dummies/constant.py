@@ -20,7 +20,7 @@ from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage
 from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
 from models.records import BatchId, Record
 from pipeline import main, methods
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 from pipeline.commands import check, generate, plan
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer

@@ -17,9 +17,11 @@ from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
-from pipeline import input_check, methods
+from pipeline import methods
+from pipeline.check.records import check_records
 from pipeline.config import job_config
 from pipeline.evaluation import reading
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
 from pipeline.run import folders, identity, record_rules
@@ -281,17 +283,15 @@ def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None
         ('truncated', 'label'),
         ('label_words', 'label'),
     ):
-        found = reading.read_source(
-            str(folder / 'out'), name='corpus', flag='CORPUS', text_field='text', label_field=field
-        ).texts
+        settings = EvaluationSettings(label_field=field)
+        found = reading.read_source(str(folder / 'out'), settings, name='corpus', flag='CORPUS').texts
         pairs = [(row['text'], row[column]) for row in rows if row['text'].strip()]
         assert found.labels is not None and list(zip(found.texts, found.labels, strict=True)) == pairs
 
     # Several together, in the order that is asked for, of corpus and records alike.
     def labels_of(place: str, *attributes: str) -> list[str]:
-        found = reading.read_source(
-            place, name='it', flag='--records', text_field='text', label_field=None, attributes=attributes
-        )
+        settings = EvaluationSettings(attributes=attributes)
+        found = reading.read_source(place, settings, name='it', flag='--records')
         assert found.texts.labels is not None
         return list(found.texts.labels)
 
@@ -351,7 +351,7 @@ def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> No
         writer.writerows((row['text'], row['category'], row['sentiment']) for row in some_rows())
         writer.writerows([('x', 'books', 'so so'), ('y', 'books', 'so so'), ('z', 'radio', 'pos')])
     run = job_config(input=str(path), context_budget=1.0, delta=1e-9, batch_size=8, **DECLARED)
-    found = input_check.check_records(run)
+    found = check_records(run)
     assert [(each.label, each.records) for each in found.labels] == [
         *((label, 8) for label in COMBINATIONS), ('books|so so', 2), ('radio|pos', 1),
     ]  # fmt: skip

@@ -241,7 +241,7 @@ def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
-    from pipeline.commands.flags import config_of
+    from pipeline.config import read_config
 
     (tmp_path / 'message.json').write_text(json.dumps(SCHEMA))
     file = tmp_path / 'run.toml'
@@ -250,11 +250,11 @@ def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
         f'json_schema = {json.dumps(str(tmp_path / "message.json"))}\n'
         'fixed = ["note=a, b", "items=[1,2]"]\ncondition_on = ["about"]\n'
     )
-    found = config_of(str(file), {})
+    found = read_config(str(file), {})
     assert found.method.fixed == ('note=a, b', 'items=[1,2]') and found.method.condition_on == ('about',)
-    flags = config_of(str(file), {'fixed': 'note=x, about=parcel', 'condition_on': 'urgent'})
+    flags = read_config(str(file), {'fixed': 'note=x, about=parcel', 'condition_on': 'urgent'})
     assert flags.method.fixed == ('note=x', 'about=parcel') and flags.method.condition_on == ('urgent',)
     again = tmp_path / 'again.toml'
     again.write_text(found.to_toml())
-    assert config_of(str(again), {}) == found
+    assert read_config(str(again), {}) == found
     assert config(tmp_path, **{**MEAN, 'delta': 1e-3}).method.condition_on == ()

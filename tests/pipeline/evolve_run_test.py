@@ -23,9 +23,10 @@ from models.privacy import text_votes
 from models.privacy.grid import NoiseSource
 from models.privacy.report import PrivacyReport
 from models.sampling import loading
-from pipeline import job, methods, released_corpus
+from pipeline import job, methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.release import released_corpus
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig

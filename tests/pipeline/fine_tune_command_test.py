@@ -13,7 +13,7 @@ from models.finetuning import label_mix
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import subsampled
 from models.privacy.report import PrivacyReport
-from pipeline.commands import fine_tune
+from pipeline.run import narrowed
 from tests.command_line import in_this_process
 from tests.one_model import one_model
 from tests.samples import needs_model
@@ -169,4 +169,4 @@ def test_its_help_says_what_comes_after() -> None:
     shown = ' '.join(done.stdout.split())
     assert done.returncode == 0 and 'generate --adapter' in shown and '--tuning-steps' in shown
     assert '--top-p' not in shown and '--examples-per-label' not in shown
-    assert 'input' in fine_tune.SETTINGS and 'method' not in fine_tune.SETTINGS
+    assert 'input' in narrowed.TRAINING and 'method' not in narrowed.TRAINING

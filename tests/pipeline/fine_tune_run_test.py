@@ -23,11 +23,12 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
-from pipeline import comparison, methods, released_corpus
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import memory, plan, released
-from pipeline.run import folders, identity
+from pipeline.release import released_corpus
+from pipeline.run import folders, identity, planned
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny
@@ -131,7 +132,7 @@ def test_a_run_leaves_how_fast_it_was_for_later_plans(
         run = config(folder, dtype='float32', output=str(folder / output))
         launch(run, [])
         assert rows_of(folder / output)
-    rows = [value for name, value in comparison.planned(run).rows() if name == 'Training']
+    rows = [value for name, value in planned.planned(run).rows() if name == 'Training']
     assert len(rows) == 1 and rows[0].startswith('about ')
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 from pipeline.methods.input_view import InputView
 from pipeline.settings.job_config import JobConfig
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from models.prompts import PromptWriter
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 from pipeline.methods.fine_tune.run import Config
 from pipeline.methods.input_view import InputView, MeasureTexts
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from models.privacy import counts
 from models.prompts import PromptWriter
-from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
+from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.predict.run import Config
 

@@ -7,7 +7,7 @@ from models.privacy import accounting, numbers
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.privacy.report import words
-from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
+from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from models.records import Record
 from models.reference import Reference, is_complete, pick_by_label
-from pipeline import released_corpus
 from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict.run import Config
+from pipeline.release import released_corpus
 from transforms.read import (
     Dialect,
     InputFile,

@@ -109,7 +109,7 @@ def help_of(*arguments: str) -> tuple[list[str], set[str], str]:
     titles = re.findall(r'╭─ (.*?) ─+╮', done.stdout)
     return (
         titles,
-        set(re.findall(r'^│ (--[a-z-]+)', done.stdout, re.MULTILINE)),
+        set(re.findall(r'^│ (--(?!no-)[a-z-]+)', done.stdout, re.MULTILINE)),
         ' '.join(done.stdout.split()),
     )
 

@@ -20,9 +20,11 @@ from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import checked_input, input_check, methods, model_list
 from pipeline import comparison as plan_comparison
+from pipeline import methods, model_list
 from pipeline.canaries import CanaryAudit
+from pipeline.check import input_check
+from pipeline.check.records import check_records
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.estimate import Estimate
@@ -65,9 +67,9 @@ def canaries() -> CanaryAudit:
     )  # fmt: skip
 
 
-def checked(path: pathlib.Path, **settings: typing.Any) -> checked_input.InputCheck:
+def checked(path: pathlib.Path, **settings: typing.Any) -> input_check.InputCheck:
     config = job_config(input=str(path), output='x', text_field='text', epsilon=1.0, delta=1e-9, **settings)
-    return input_check.check_records(config)
+    return check_records(config)
 
 
 def evaluated(**beside: list[str]) -> evaluation.Evaluation:

@@ -14,12 +14,13 @@ from pipeline.methods import METHODS
 from pipeline.methods.predict.settings.votes import Votes
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
-from pipeline.settings.input import Encoding, Input
+from pipeline.settings.input import Input
 from pipeline.settings.model import Model
 from pipeline.settings.output import Output
 from pipeline.settings.prompt import DEFAULT_MIN_TOKENS, Prompt
 from pipeline.settings.runner import Runner
 from pipeline.settings.structure import Structured
+from transforms.text_files import Encoding
 
 
 @pytest.mark.parametrize('method', METHODS)
