@@ -31,7 +31,7 @@ TIME = 'Time: as fast as earlier runs with the model on this machine; not known 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What one method would do. All fields are public.
+    """A method's run beside those of others. All fields are public.
 
     Attributes:
         method: Its name.
@@ -105,7 +105,7 @@ def compare(given: Mapping[str, Any]) -> Comparison:
             continue
         found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
-        # Of the request, and of no method.
+        # The request is wrong, and no method.
         raise errors[0]
     best = min((each for each in found if each.why_not is None), key=_order, default=None)
     return Comparison(
@@ -189,7 +189,7 @@ def _reason(best: Compared, found: list[Compared]) -> str:
 
 
 def _against(each: Compared) -> str:
-    """What speaks against a method, a sentence."""
+    """The objection to a method, a sentence."""
     if each.why_not is not None:
         return each.why_not
     if each.warnings:

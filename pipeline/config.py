@@ -34,11 +34,11 @@ _FOLLOWED = ('typical_words', 'examples')
 
 
 def method_help() -> str:
-    """What the key says of itself."""
+    """Help of the key that names the method."""
     known = '; '.join(f'{name}, {method.summary}' for name, method in METHODS.items())
     return (
         f'What makes a corpus of the records: {known}. Without it the one that suits the declared numbers, '
-        'as `dp-corpus plan --compare` shows; votes on tokens where they say nothing.'
+        f'as `dp-corpus plan --compare` shows; {DEFAULT_METHOD} where they say nothing.'
     )
 
 
@@ -171,11 +171,11 @@ def following(**given: Any) -> dict[str, Follows]:
 def _following(
     method: Method[Any, Any], parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Follows]]:
-    """What follows, by part and name."""
+    """Settings that follow from declared numbers, by part and name."""
     own = parts[METHOD]
     if all(own.get(name) is None for name in _FOLLOWED):
         return {}
-    # Each panel checks its own values here: rules need not.
+    # Panels check their values here: rules need not.
     built = {part: of(**parts[part]) for part, of in _classes_of(method).items()}
     asked = Asked(
         input=built['input'],

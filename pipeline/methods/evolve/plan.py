@@ -22,7 +22,7 @@ _EMBEDDING_SECONDS = {'tfidf': 0.0004, 'minilm': 0.012, 'decoder': 0.0}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VotingPlan(RunPlan):
-    """What a run of votes on texts would release and cost. All fields are public.
+    """The plan of a run of votes on texts: what it would release and cost. All fields are public.
 
     Attributes:
         rounds: T.
@@ -126,7 +126,7 @@ def plan_run(
 
 
 def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
-    """What to think about before a run, from public numbers alone."""
+    """Warnings before a run, from public numbers alone."""
     records, noise = run.input.records, run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
     if records is not None and run.delta * records >= 1:

@@ -31,7 +31,7 @@ _refining = functools.partial(panel.setting, 'Refining')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evolution(panel.Panel):
-    """How texts are sampled, voted on and sampled around."""
+    """Settings of sampling: of the first list, and around texts that votes favoured."""
 
     examples: int = _setting(
         'Texts of the corpus. How many of each label follows from the votes; fewer come out where fewer '
@@ -178,7 +178,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refining(panel.Panel):
-    """Which texts records vote on, and how many of them stay."""
+    """Settings of refining: which texts records vote on, and how many of them stay."""
 
     corpus: str | None = _refining(
         'Texts to vote on: the folder of a finished run, or files like those of --input. Public, or '

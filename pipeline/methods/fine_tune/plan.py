@@ -18,14 +18,14 @@ from pipeline.methods.fine_tune.run import Config, TuningRun
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
 
-# Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
+# Seconds of a step's noise for each number that is trained: a keyed stream, and the normal's inverse.
 # Measured on one core of a server; no accelerator helps.
 _NOISE_SECONDS = 6e-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningPlan(RunPlan):
-    """What a fine-tuning run would release and cost. All fields are public.
+    """The plan of a fine-tuning run: what it would release and cost. All fields are public.
 
     Attributes:
         tuning_steps: T.
@@ -136,7 +136,7 @@ def plan_run(
 
 
 def _charge_words(answer: BudgetAnswer) -> str:
-    """What the ledger takes for the run, and why it is not its ε."""
+    """The ledger's charge for the run, and why it is not its ε."""
     if answer.privacy_filter == 'gaussian':
         return (
             'The ledger keeps its budget as a Gaussian mechanism, whoever decides on runs: it charges '
@@ -151,7 +151,7 @@ def _charge_words(answer: BudgetAnswer) -> str:
 
 
 def _warnings(run: TuningRun) -> tuple[str, ...]:
-    """What to think about before a run, from public numbers alone."""
+    """Warnings before a run, from public numbers alone."""
     found, params = [], run.params
     delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
     if run.input.records is not None and delta * run.input.records >= 1:
@@ -241,7 +241,7 @@ def _kept_memory(run: TuningRun, devices: int) -> int:
     tokens = units * ways * (own.max_prompt_tokens + texts)
     labels = len(run.input.label_values)
     if shares_instructions(labels, ways, run.units_together):
-        # Of more instructions than the micro-batch has.
+        # Shared instructions may be more than the micro-batch has.
         tokens += max(0, labels - units * ways) * own.max_prompt_tokens
     length = own.max_prompt_tokens + own.max_example_tokens
     return sizes.gradient_bytes(tokens, length, remat=own.remat)

@@ -24,7 +24,7 @@ from pipeline.methods.predict.settings import PredictSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ForcedShare:
-    """What a structure forces, and so is free, of the shortest example. All fields are public.
+    """The share of the shortest example that a structure forces, and so is free. All fields are public.
 
     Attributes:
         shortest_bytes: Bytes of the shortest example.
@@ -37,7 +37,7 @@ class ForcedShare:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionPlan(RunPlan):
-    """What a run would release and cost. All fields are public.
+    """The plan of a run of votes on tokens: what it would release and cost. All fields are public.
 
     Attributes:
         max_private_tokens: Cap r on private tokens of one batch; with individual accounting all of its
@@ -161,7 +161,7 @@ class PredictionPlan(RunPlan):
         return rows
 
     def _sampled_from(self) -> str:
-        """Which tokens a private one may be."""
+        """The tokens that a private one may be."""
         if self.public_top_k is None:
             return 'the whole vocabulary'
         return f'the {self.public_top_k:,} most probable public tokens'
@@ -230,7 +230,7 @@ def _length(found: tuple[bytes, int]) -> int:
 
 
 def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """What the adapter cost, where no ledger adds it to what this run costs."""
+    """The adapter's cost, where no ledger adds it to what this run costs."""
     card = run.adapter
     if card is None:
         return ()
@@ -245,7 +245,7 @@ def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
 
 
 def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
+    """A warning where the declared records would fill the given batches with far more or fewer than s."""
     if run.input.sampled_records is None or run.method.batches_per_label is None:
         return ()
     labels = len(run.input.label_values)
@@ -271,7 +271,7 @@ def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
 
 
 def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """What the report will say of delta."""
+    """The report's warning of delta."""
     delta, units = run.delta, run.input.records
     if units is None or run.statement != 'differential privacy' or delta * units < 1:
         return ()

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 type Config = JobConfig[PredictSettings]
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
-# Of tokens that a context is paid for that adds the whole clip bound to each: others vote for longer.
+# Tokens of a batch for each that a context is paid for at the highest price: others vote for longer.
 DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
 # A large budget is better spent on a larger clip bound than on ever longer batches.
 MOST_DEFAULT_BATCH_TOKENS = 1024
@@ -43,7 +43,7 @@ class PredictionRun(Run[PredictSettings]):
 
     @property
     def tokens(self) -> dict[Work, int]:
-        # Of all rows up to their cap.
+        # All rows, up to their cap.
         of_row = self.method.max_prompt_tokens + self.params.max_batch_tokens
         return {'decoding': (self.expected_batches or 0) * self.params.batch_size * of_row}
 
@@ -117,7 +117,7 @@ def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismPa
 
 
 def _bought_by_difference(own: PredictSettings, budget: Budget, delta: float) -> str:
-    """What the same epsilon pays for with the default aggregate, in a sentence; nothing where none."""
+    """The tokens that the same epsilon pays for with the default aggregate, in a sentence; else nothing."""
     if own.strategy.takes_reference:
         return ''
     names = (

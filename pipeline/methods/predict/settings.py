@@ -1,4 +1,4 @@
-"""All settings of private prediction: how contexts vote, what groups them, and what they are compared with."""
+"""Settings of private prediction: how contexts vote, what groups them, what they are compared with."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ _model = functools.partial(panel.setting, 'Model')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Votes(panel.Panel):
-    """How the contexts of a batch vote on a token, and how long."""
+    """Settings of votes: how the contexts of a batch vote on a token, and how long."""
 
     batch_size: int = _votes('s: expected contexts per batch, the public divisor of every vote.', 64)
     aggregate: str = _votes(
@@ -232,7 +232,7 @@ EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clusters(panel.Panel):
-    """How records of a label are grouped, if they are (METHOD 3)."""
+    """Settings of clusters of the records of a label, if there are any (METHOD 3)."""
 
     clusters: int | None = _clusters(
         'Group similar records: public centres kept for each label. Without it, labels alone make groups.',
@@ -286,13 +286,13 @@ class Clusters(panel.Panel):
 
     @property
     def centers_path(self) -> pathlib.Path:
-        """Where the public centres are."""
+        """The folder of the public centres."""
         return pathlib.Path(self.centers) if self.centers else bundled.FOLDER / 'centers'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reference(panel.Panel):
-    """Which public texts the records are compared with."""
+    """Settings of the public texts that the records are compared with."""
 
     reference: str | None = _reference(
         "Public texts of the records' own genre, whose prediction the difference is taken from: files like "
@@ -337,7 +337,7 @@ DEFAULT_CONDITION_RHO = 0.005
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells(panel.Panel):
-    """Which values examples are given in the shares of the records."""
+    """Settings of the values that examples are given in the shares of the records."""
 
     condition_on: tuple[str, ...] = _structure(
         'Declared fields of --json-schema, comma-separated, each an enum, a boolean or a const, whose mix '

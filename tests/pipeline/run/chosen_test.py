@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from models import cache
 from pipeline.comparison import compare
 from pipeline.config import job_config
 from pipeline.run.chosen import chosen
@@ -23,7 +24,11 @@ LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in ran
         ({'records': 7000, 'sample_rate': 0.1}, 'predict'),
     ],
 )
-def test_declared_numbers_choose_as_a_comparison_does(given: dict[str, Any], name: str) -> None:
+def test_declared_numbers_choose_as_a_comparison_does(
+    given: dict[str, Any], name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No run has told how fast this machine is, which a comparison heeds.
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     config, why = chosen(None, {'epsilon': 1.0, **given})
     assert config.method.name == name == compare({'epsilon': 1.0, **given}).recommended
     assert why is not None and f': {name} is taken. ' in why
