@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config import METHOD, read_config, settings_of
-from pipeline.methods.evolve import refine_settings as refine
 from pipeline.methods.evolve import settings as evolve
 from pipeline.methods.fine_tune import settings as fine_tune
 from pipeline.methods.predict import settings as predict
@@ -18,7 +17,7 @@ TRAINING = {
     if name not in {*fine_tune.OF_TEXTS, METHOD}
 }
 REFINING = {
-    name: setting for name, setting in settings_of(refine.NAME).items() if name not in {'corpus', METHOD}
+    name: setting for name, setting in settings_of(evolve.REFINE).items() if name not in {'corpus', METHOD}
 }
 
 
@@ -61,4 +60,4 @@ def refining(corpus: str, path: str | None, settings: Mapping[str, Any]) -> JobC
     Raises:
         Exception: See `read_config`.
     """
-    return read_config(path, {**settings, METHOD: refine.NAME, 'corpus': corpus}, (*REFINING, METHOD))
+    return read_config(path, {**settings, METHOD: evolve.REFINE, 'corpus': corpus}, (*REFINING, METHOD))

@@ -26,7 +26,7 @@ from models.records import Record
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.fine_tune import memory, plan, released
+from pipeline.methods.fine_tune import plan, released
 from pipeline.release import released_corpus
 from pipeline.run import folders, identity, planned
 from pipeline.settings.job_config import JobConfig
@@ -473,7 +473,7 @@ def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:
     assert slow == 100 * fast > 0
     larger = config(folder, micro_batch_size=64)
     assert 'weights are trained' not in ' '.join(found.warnings)
-    assert memory.needed_memory(methods.solve(larger), 'float32') > memory.needed_memory(
+    assert plan.needed_memory(methods.solve(larger), 'float32') > plan.needed_memory(
         methods.solve(run), 'float32'
     )
     assert folders.is_finished(methods.solve(run, launch=True)) is False
@@ -506,7 +506,7 @@ def test_tokens_are_of_typical_texts_where_their_words_are_declared() -> None:
 def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
     def needed(devices: int = 1, **changed: Any) -> int:
         given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}
-        return memory.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
+        return plan.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
 
     # Beside the weights: 16 units on 8 devices are two on each, and 17 are three.
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
@@ -541,7 +541,7 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     )
     # The difference, two moments, two limbs of a sum and of noise, and a gradient of each unit, of the
     # embedding twice.
-    more = memory.needed_memory(methods.solve(full), 'float32') - memory.needed_memory(
+    more = plan.needed_memory(methods.solve(full), 'float32') - plan.needed_memory(
         methods.solve(factors), 'float32'
     )
     embedding = full.method.model_sizes.num_embed * full.method.model_sizes.embed_dim

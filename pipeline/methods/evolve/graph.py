@@ -13,9 +13,8 @@ from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
 from pipeline.methods import earlier, model_digest, start_corpus, workers
-from pipeline.methods.evolve.refine_settings import RefineSettings
 from pipeline.methods.evolve.run import VotingRun
-from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings, RefineSettings
 from pipeline.methods.method import Generated
 from pipeline.run.digests import digest_of_files
 from transforms.evolve import EvolveText

@@ -14,8 +14,8 @@ from typing import Any
 from models.privacy import accounting
 from pipeline.methods import follows
 from pipeline.methods.follows import Asked, Follows
+from pipeline.methods.predict.run import DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN, mechanism
 from pipeline.methods.predict.settings import PredictSettings
-from pipeline.methods.predict.settings.mechanism import DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN
 
 _SIZES = (64, 128, 255)
 # Batches of each label that a size has to leave where nobody said how many texts are wanted.
@@ -152,7 +152,7 @@ def _paid_tokens(asked: Asked[PredictSettings], own: PredictSettings) -> int:
     """Tokens of a batch for which the budget of its contexts usually lasts; 0 where it buys none."""
     assert asked.delta is not None  # there are declared records
     try:
-        params = own.mechanism(asked.budget, asked.delta)
+        params = mechanism(own, asked.budget, asked.delta)
     except ValueError:
         return 0
     assert params.context_budget is not None  # individual accounting
