@@ -17,7 +17,7 @@ from launch.dataflow.profiles import PROFILES
 from launch.demo import records
 from launch.flink import main as flink
 from models import bundled
-from pipeline import config, main
+from pipeline import main
 from pipeline.commands import audit, check, generate, plan
 from pipeline.run import narrowed
 from tests import pages
@@ -25,11 +25,15 @@ from tests.pages import ROOT
 
 # As a shell's prompt or a comment would: what is shown around a command.
 _END = re.compile(r'\s(?:&|\||>|2>|#|;)(?:\s|$).*')
-# Commands that build the config of a run from their flags, and the modules where they do.
-_OF_A_RUN = {
-    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': narrowed, 'refine': narrowed,
-    'canaries': audit,
-}  # fmt: skip
+# Commands that build the config of a run from their flags, with the modules and the functions that do.
+_OF_A_RUN: dict[str, tuple[Any, str]] = {
+    **{
+        name: (module, 'chosen')
+        for name, module in (('plan', plan), ('check', check), ('generate', generate))
+    },
+    **dict.fromkeys(('predict', 'evolve', 'fine-tune', 'refine'), (narrowed, 'read_config')),
+    'canaries': (audit, 'read_config'),
+}
 # What pages leave out with `...` or in the file of --config: one of each is enough.
 _ENOUGH = {
     '--epsilon': ('--epsilon', '--context-budget', '--max-private-tokens', '--noise-multiplier', '--adapter'),
@@ -143,7 +147,8 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
         if name not in _OF_A_RUN:
             command.make_context(name, arguments)
             return []
-        with mock.patch.object(_OF_A_RUN[name], 'read_config', _built_by(config.read_config)):
+        module, function = _OF_A_RUN[name]
+        with mock.patch.object(module, function, _built_by(getattr(module, function))):
             command.main(args=[*arguments, *words[cut:]], standalone_mode=False)
     except _Built:
         return []
@@ -153,9 +158,9 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
     return [] if '--compare' in words else ['builds no config']
 
 
-def _built_by(read_config: Callable[..., Any]) -> Callable[..., Any]:
+def _built_by(build_config: Callable[..., Any]) -> Callable[..., Any]:
     def build(*args: Any, **kwargs: Any) -> Any:
-        read_config(*args, **kwargs)
+        build_config(*args, **kwargs)
         raise _Built
 
     return build

@@ -1,4 +1,4 @@
-"""`dp-corpus generate`, `fine-tune` and `refine`: the commands that run the job."""
+"""`dp-corpus generate`, `predict`, `evolve`, `fine-tune` and `refine`: the commands that run the job."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import rich.console
 import rich.progress
+import rich.table
 from apache_beam.io.filesystems import FileSystems
 from rich import text
 
@@ -60,7 +61,8 @@ class Display(rich.progress.Progress):
         super().__init__(
             rich.progress.TextColumn('{task.description}\n{task.fields[counted]}', markup=False),
             rich.progress.BarColumn(),
-            _Clocks(),
+            # The bar alone gives way where it is narrow.
+            _Clocks(table_column=rich.table.Column(no_wrap=True)),
             console=console,
             # A notebook would keep its last state below what the run says at its end.
             transient=console.is_jupyter,

@@ -158,6 +158,9 @@ def test_votes_say_how_far_the_first_batch_is_and_what_is_left() -> None:
         doing = activity.Activity('Decoding', '0000-000000', tokens, 96)
         shown = clocked.at(41.0 + tokens, {}, 8, doing)
     assert '0 of 8 batches, 48 tokens, 0.5 a second' in shown
+    # The longest lines, beside which no word of the clocks goes on in a third one.
+    doing = activity.Activity('Decoding', '0000-000000', 48, 3_000)
+    assert clocked.at(89.0, {}, 8, doing).endswith(' left')
     # A token a second, of 96 in each batch.
     assert seconds_left(shown) == pytest.approx(7.5 * 96, rel=0.02)
     # A batch that is written counts once.
