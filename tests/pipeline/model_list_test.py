@@ -29,7 +29,7 @@ def test_its_memory_is_what_a_plan_says(dtype: str) -> None:
     flags = ('--epsilon', '1', '--delta', '1e-6', '--model', 'gemma3-270m', '--dtype', dtype)
     plan = json.loads(in_this_process('plan', '--json', *flags).stdout)
     (one,) = [one for one in model_list.model_list().models if one.model == 'gemma3-270m']
-    assert plan['decoding']['memory_bytes'] == getattr(one, f'memory_{dtype}')
+    assert plan['estimate']['memory_bytes'] == getattr(one, f'memory_{dtype}')
 
 
 def test_a_fetched_model_is_here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
