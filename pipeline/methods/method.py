@@ -15,8 +15,8 @@ from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import MethodFacts, Statement
-from models.privacy.report import BatchFacts, PrivacyReport
+from models.privacy.facts import Statement
+from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
@@ -424,12 +424,13 @@ class Method[M: MethodSettings](abc.ABC):
     # --- What it releases beside the corpus ----------------------------------------
 
     @abc.abstractmethod
-    def facts(self, config: JobConfig[M], prepared: Any) -> MethodFacts:
+    def facts(self, config: JobConfig[M], prepared: Any, plan: BatchPlan) -> Described:
         """What it tells a report.
 
         Args:
             config: The run.
             prepared: What `prepare` returned.
+            plan: Of batches.
         """
 
     @abc.abstractmethod
@@ -444,16 +445,6 @@ class Method[M: MethodSettings](abc.ABC):
     def declared_units(self, config: JobConfig[M], prepared: Any) -> int | None:
         """Units that were declared, which the report compares delta with."""
         return config.input.records
-
-    def report_parts(self, config: JobConfig[M], prepared: Any, plan: BatchPlan) -> Mapping[str, Any]:
-        """Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
-
-        Args:
-            config: The run.
-            prepared: What `prepare` returned.
-            plan: Of batches.
-        """
-        return {}
 
     def restricted_parts(
         self, config: JobConfig[M], sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]

@@ -10,8 +10,8 @@ from models.decoders import device
 from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy import accounting
-from models.privacy.facts import MethodFacts, Statement
-from models.privacy.report import PrivacyReport
+from models.privacy.facts import Statement
+from models.privacy.report import PrivacyReport, Voted
 from models.privacy.text_votes import TextVoteParams
 from models.records import Record
 from pipeline.calibration import RequestedDtype
@@ -100,7 +100,7 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
         return evolve.COLUMNS
 
     @abc.abstractmethod
-    def facts(self, config: JobConfig[M], prepared: EvolutionSettings) -> MethodFacts:
+    def facts(self, config: JobConfig[M], prepared: EvolutionSettings, plan: BatchPlan) -> Voted:
         """See `Method.facts`."""
 
     def pages(

@@ -1,5 +1,6 @@
 """A run's reports: the files beside the corpus, from public values alone, and the curator's own."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,8 @@ def render_released(
 ) -> Files:
     """The files beside the corpus: reports, card and config, from public values alone."""
     method = methods.of(config)
-    facts = method.facts(config, prepared)
+    facts = method.facts(config, prepared, plan)
+    of_mechanism = tuple(field.name for field in dataclasses.fields(facts.mechanism))
     noisy = plan.noisy_counts or (None,) * len(plan.group_names)
     words = config.input.declared_words
     groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
@@ -39,10 +41,8 @@ def render_released(
             for (label, cluster), batches, count in groups
         ],
         corpus=totals,
-        settings=method.report_settings(config, tuple(facts.settings)),
+        settings=method.report_settings(config, of_mechanism),
         versions=versions,
-        noisy_counts_rho=plan.contexts_rho,
-        **method.report_parts(config, prepared, plan),
         declared_units=method.declared_units(config, prepared),
         sample_rate=config.input.sample_rate,
         ledger=charge,

@@ -3,9 +3,8 @@
 from typing import Any
 
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
-from models.privacy.report import structure, text_votes
-from pipeline.methods import report_settings, start_corpus
+from models.privacy.report import Voted
+from pipeline.methods import report_settings
 from pipeline.methods.evolve.mechanism import Config, resolved
 
 # Settings that the report shows, in its order.
@@ -23,12 +22,13 @@ HIDDEN = report_settings.HIDDEN | {
 }  # fmt: skip
 
 
-def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:
+def facts(config: Config, prepared: EvolutionSettings) -> Voted:
     """What the method tells a report."""
-    sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
-    start = start_corpus.facts_of_start(prepared)
-    return text_votes.facts(
-        prepared.params, start=start, sampling=sampling, releases=prepared.start_origin.releases
+    return Voted(
+        mechanism=prepared.params,
+        releases=prepared.start_origin.releases,
+        start=prepared.start_origin.given if prepared.start else None,
+        has_structure=config.method.structure is not None,
     )
 
 

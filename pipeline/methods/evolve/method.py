@@ -8,7 +8,7 @@ from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
+from models.privacy.report import Voted
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration
 from pipeline.ledger.answer import BudgetAnswer
@@ -107,7 +107,7 @@ class Evolution(TextVoting[EvolveSettings]):
     def configured_plan(self, config: Config) -> BatchPlan:
         return mechanism.configured_plan(config)
 
-    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
+    def facts(self, config: Config, prepared: EvolutionSettings, plan: BatchPlan) -> Voted:
         from pipeline.methods.evolve import facts
 
         return facts.facts(config, prepared)

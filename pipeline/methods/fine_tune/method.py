@@ -7,7 +7,7 @@ from models.batch_plan import BatchPlan
 from models.decoders import device
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import MethodFacts, Statement
+from models.privacy.facts import Statement
 from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.calibration import Calibration, RequestedDtype
@@ -156,7 +156,7 @@ class FineTuning(Method[FineTuneSettings]):
 
         return finetune.COLUMNS
 
-    def facts(self, config: Config, prepared: Any) -> MethodFacts:
+    def facts(self, config: Config, prepared: Any, plan: BatchPlan) -> Tuned:
         from pipeline.methods.fine_tune import facts
 
         return facts.facts(config, prepared)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import MethodFacts, Statement
+from models.privacy.facts import Statement
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
@@ -184,22 +184,15 @@ class PrivatePrediction(Method[PredictSettings]):
 
         return predict.COLUMNS if config.method.structure is None else predict.STRUCTURED_COLUMNS
 
-    def facts(self, config: Config, prepared: Any) -> MethodFacts:
+    def facts(self, config: Config, prepared: Any, plan: BatchPlan) -> Predicted:
         from pipeline.methods.predict import facts
 
-        return facts.facts(config, prepared.generator)
+        return facts.facts(config, prepared.generator, prepared.centers, plan)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         from pipeline.methods.predict import facts
 
         return facts.settings(config, of_mechanism)
-
-    def report_parts(self, config: Config, prepared: Any, plan: BatchPlan) -> Mapping[str, Any]:
-        from pipeline.methods.predict import facts
-
-        centers = prepared.centers
-        clusters = None if centers is None else facts.released_clusters(centers, plan)
-        return {'clusters': clusters, 'cells': facts.released_cells(plan)}
 
     def restricted_parts(
         self, config: Config, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]

@@ -3,9 +3,8 @@
 from typing import Any
 
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
-from models.privacy.report import text_votes
-from pipeline.methods import report_settings, start_corpus
+from models.privacy.report import Voted
+from pipeline.methods import report_settings
 from pipeline.methods.refine.settings import RefineSettings
 from pipeline.settings.job_config import JobConfig
 
@@ -20,11 +19,13 @@ HIDDEN = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema'}
 _OF_MODEL = ('model', 'dtype', 'micro_batch_size')
 
 
-def facts(prepared: EvolutionSettings) -> MethodFacts:
+def facts(prepared: EvolutionSettings) -> Voted:
     """What the method tells a report."""
-    start = start_corpus.facts_of_start(prepared)
-    return text_votes.facts(
-        prepared.params, start=start, writes_texts=False, releases=prepared.start_origin.releases
+    return Voted(
+        mechanism=prepared.params,
+        releases=prepared.start_origin.releases,
+        start=prepared.start_origin.given,
+        writes_texts=False,
     )
 
 

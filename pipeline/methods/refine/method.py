@@ -10,7 +10,7 @@ from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.evolution.generation import Candidate
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
+from models.privacy.report import Voted
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
@@ -145,7 +145,7 @@ class Refine(TextVoting[RefineSettings]):
             labels=labels, batches_per_group=(1,) * len(labels), noisy_counts=None, contexts_rho=0.0
         )
 
-    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
+    def facts(self, config: Config, prepared: EvolutionSettings, plan: BatchPlan) -> Voted:
         from pipeline.methods.refine import facts
 
         return facts.facts(prepared)
