@@ -1,7 +1,7 @@
 """Documents as JSON: dataclasses are written as they are, and pydantic reads them back, strictly.
 
-A document is a dataclass with `__pydantic_config__ = STRICT`, which the classes of its fields inherit. Reading
-calls every `__post_init__`. Errors name the place and quote no value.
+A document is a dataclass with `__pydantic_config__ = STRICT`, which the classes of its fields inherit.
+Reading calls every `__post_init__`. Errors name the place and quote no value.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def _validated[T](kind: type[T], text: str, file: str, remedy: str) -> T:
     import pydantic
 
     try:
-        return typing.cast(T, _adapter(kind).validate_json(text))
+        return typing.cast(T, _adapter(typing.cast(typing.Hashable, kind)).validate_json(text))
     except pydantic.ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
     # Outside of the handler: that error may hold what stands in the file.

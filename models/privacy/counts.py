@@ -139,5 +139,7 @@ def facts(rho: float, *, stage: str, cells: str, use: str, variable: str) -> Fac
         sensitivities=(
             Sensitivity(quantity=f'The vector of counts by {cells} (L2)', value=SENSITIVITY, formula='1'),
         ),
-        reproduction=Reproduction(steps=(f'{variable} = {rho!r}  # rho of the {stage.lower()}',), cost=variable),
+        reproduction=Reproduction(
+            steps=(f'{variable} = {rho!r}  # rho of the {stage.lower()}',), cost=variable
+        ),
     )

@@ -36,7 +36,6 @@ _SIZE_LIMITS = (
 )
 
 
-
 def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
     """The card of a run that left an adapter and no text, as Markdown with the model hub's YAML header.
 

@@ -1,7 +1,7 @@
 """The privacy report for people: one self-contained HTML page.
 
-It shows a `PrivacyReport` and nothing else, so whatever it shows may be released. Each method has a template in a
-folder of its name, which extends report.html.jinja.
+It shows a `PrivacyReport` and nothing else, so whatever it shows may be released. Each method has a
+template in a folder of its name, which extends report.html.jinja.
 """
 
 import math

@@ -22,7 +22,7 @@ _RANKS = 160
 
 
 def plots(privacy_report: report.PrivacyReport) -> list[Plot]:
-    """The pictures of a report's method. A tall one comes second of three, where two columns have room for it."""
+    """The pictures of a report. A tall one comes second of three, where two columns have room for it."""
     sizes = []
     if privacy_report.has_noisy_counts and len(privacy_report.plan) > 1:
         sizes.append(sizes_plot(privacy_report))

@@ -1,7 +1,7 @@
 """The privacy report on one terminal screen.
 
-It shows a `PrivacyReport` and nothing else, so whatever it shows may be released. Each method has a template in a
-folder of its name, which extends terminal.txt.jinja.
+It shows a `PrivacyReport` and nothing else, so whatever it shows may be released. Each method has a
+template in a folder of its name, which extends terminal.txt.jinja.
 """
 
 import rich.console

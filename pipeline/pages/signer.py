@@ -79,8 +79,8 @@ class Signer:
 
     Attributes:
         even: What a guess of one half may become, (at least, at most); None without epsilon.
-        so_far: The guarantee of all releases that the ledger has charged so far, and of those that went in and
-            it lacks; None where there is one.
+        so_far: The guarantee of all releases that the ledger has charged so far, and of those that went in
+            and it lacks; None where there is one.
         even_together: The same guess after reading these; None where there is one.
         chance_of_short: The largest delta of the two, as a chance.
         is_large: Whether a guess of one half may come close to certainty.

@@ -27,7 +27,6 @@ from models.privacy.events import (
 NeighboringRelation = Literal['add-or-remove-one']
 
 
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCost:
     """What a run costs, stage by stage. All fields are public.

@@ -67,6 +67,7 @@ def build_privacy_report(
     if units is None and plan[0].noisy_count is not None:
         # Whom delta protects are all, in the sample or not.
         units, source = round(sum(group.noisy_count or 0 for group in plan) / sample_rate), 'noisy'
+    unworded: dict[str, Any] = dict.fromkeys(SENTENCES, '') | dict.fromkeys(LISTS, ())
     made = PrivacyReport(
         run_id=run_id,
         delta=delta,
@@ -82,16 +83,12 @@ def build_privacy_report(
         versions=dict(versions),
         reproduction='',
         **method.figures(delta),
-        **dict.fromkeys(SENTENCES, ''),
-        **dict.fromkeys(LISTS, ()),
+        **unworded,
     )
     found = words.sections(made)
-    return dataclasses.replace(
-        made,
-        reproduction=reproduction.lines_of(made),
-        **{name: found[name][0] for name in SENTENCES},
-        **{name: found[name] for name in LISTS},
-    )
+    worded: dict[str, Any] = {name: found[name][0] for name in SENTENCES}
+    worded |= {name: found[name] for name in LISTS}
+    return dataclasses.replace(made, reproduction=reproduction.lines_of(made), **worded)
 
 
 def _check_plan(method: Described, plan: Sequence[GroupPlan]) -> None:

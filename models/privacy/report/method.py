@@ -1,4 +1,4 @@
-"""The interface of the methods that a report can describe: what each states in numbers, and how it is worded."""
+"""The interface of the methods that a report can describe."""
 
 import abc
 import dataclasses
@@ -23,7 +23,8 @@ class MethodFacts(abc.ABC):
     Attributes:
         kind: Name of the method in reports.
         mechanism: Every number that its guarantee depends on.
-        releases: All releases that went in, each once: those that the run was given, and what went into these.
+        releases: All releases that went in, each once: those that the run was given, and what went into
+            these.
     """
 
     did: ClassVar[str]
@@ -92,7 +93,15 @@ class MethodFacts(abc.ABC):
     def figures(self, delta: float) -> dict[str, Any]:
         """Every figure of a report that follows from the mechanism and delta, by its field."""
         found: dict[str, Any] = dict.fromkeys(
-            ('epsilon', 'epsilon_of_run', 'epsilon_closed_form', 'rho_total', 'omega', 'order', 'rho_per_private_token')
+            (
+                'epsilon',
+                'epsilon_of_run',
+                'epsilon_closed_form',
+                'rho_total',
+                'omega',
+                'order',
+                'rho_per_private_token',
+            )
         )
         found |= {'statement': self.statement, 'stages': self.stages, 'sensitivities': self.sensitivities}
         if self.statement == 'ex-post':

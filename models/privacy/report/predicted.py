@@ -40,7 +40,8 @@ class Predicted(MethodFacts):
     Attributes:
         kind: Name of the method in reports.
         mechanism: Every number that its guarantee depends on.
-        releases: All releases that went in, each once: those that the run was given, and what went into these.
+        releases: All releases that went in, each once: those that the run was given, and what went into
+            these.
         counts_rho: zCDP cost of the noisy counts that give the batches; 0 where the settings gave them.
         clusters: Where the groups' clusters come from; None without clusters.
         cells: Which values of declared fields examples are given, by noisy counts; None where they are given
@@ -147,7 +148,9 @@ class Predicted(MethodFacts):
         if len(costs) < len(self.decoding):
             return of_counts
         params = self.mechanism
-        change = f'change = {params.change.value}  # 1: a context comes or goes; 2: its content may be replaced'
+        change = (
+            f'change = {params.change.value}  # 1: a context comes or goes; 2: its content may be replaced'
+        )
         if params.is_individual:
             [whole] = costs
             return dataclasses.replace(whole, settings=(*whole.settings, change)), *of_counts

@@ -139,13 +139,15 @@ class PrivacyReport:
             if not self._is_same(stated, value):
                 raise ValueError(
                     f'Expected {name} to follow from the mechanism, delta and what went in, got '
-                    f'{name}={stated!r}, computed={value!r}. Build the report with build_privacy_report and do '
-                    'not edit it.'
+                    f'{name}={stated!r}, computed={value!r}. Build the report with build_privacy_report '
+                    'and do not edit it.'
                 )
         composition.check(self.releases)
         trained = self.releases[:1]
         # A card may come from another machine, whose last digits differ.
-        if not self.reads_records and not (trained and self._is_same(trained[0].epsilon, self.epsilon_of_run)):
+        if not self.reads_records and not (
+            trained and self._is_same(trained[0].epsilon, self.epsilon_of_run)
+        ):
             raise ValueError(
                 'Expected the run that trained the adapter first among the releases that went in, got '
                 f'epsilon_of_run={self.epsilon_of_run!r} without it. Build the report with '

@@ -115,7 +115,7 @@ def _by_losses(rows: Rows, delta: float, lines: Sequence[str] = (), printed: str
     return _rendered('losses', lines=lines, delta=delta, distributions=distributions, printed=printed)
 
 
-def _distribution(leaf: DpEvent | None) -> str | None:
+def _distribution(leaf: losses.Leaf | None) -> str | None:
     """An expression for the distribution of losses of an event; None where it has none."""
     match leaf:
         case None:

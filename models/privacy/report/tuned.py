@@ -26,7 +26,8 @@ class Tuned(MethodFacts):
     Attributes:
         kind: Name of the method in reports.
         mechanism: Every number that its guarantee depends on.
-        releases: All releases that went in, each once: those that the run was given, and what went into these.
+        releases: All releases that went in, each once: those that the run was given, and what went into
+            these.
         trains: Whether the run trained the adapter. One that only samples from an adapter has the cost of the
             run that trained it, which is the first of `releases`.
         writes_texts: Whether the run sampled texts.

@@ -22,7 +22,8 @@ class Voted(MethodFacts):
     Attributes:
         kind: Name of the method in reports.
         mechanism: Every number that its guarantee depends on.
-        releases: All releases that went in, each once: those that the run was given, and what went into these.
+        releases: All releases that went in, each once: those that the run was given, and what went into
+            these.
         start: Texts of the first list that were given; None where they were sampled from public prompts.
         writes_texts: Whether the run sampled texts; one that only chooses among given ones did not.
         has_structure: Whether the texts have a structure.
@@ -47,8 +48,8 @@ class Voted(MethodFacts):
             name=STAGE,
             rho=params.rho,
             explanation=(
-                'In each round, a table of votes by label and candidate text with discrete Gaussian noise, from '
-                'which the texts that stay follow.'
+                'In each round, a table of votes by label and candidate text with discrete Gaussian noise, '
+                'from which the texts that stay follow.'
             ),
             formula='T/(2·noise²)',
             numbers=f'{params.rounds}/(2·{params.noise_scale:.6g}²)',

@@ -1,7 +1,7 @@
 """The sentences of a report, from the templates of its method.
 
-A template holds sections, each a line `# name` and then its items. An item begins with `- `, goes over as many
-lines as it likes, and is one sentence or several of the report. A section with one item needs no mark.
+A template holds sections, each a line `# name` and then its items. An item begins with `- `, goes over as
+many lines as it likes, and is one sentence or several of the report. A section with one item needs no mark.
 """
 
 import functools
@@ -36,7 +36,6 @@ def sections(report: PrivacyReport) -> Mapping[str, tuple[str, ...]]:
         one=one,
         many=f'{one}s',
         outside=composition.without_ledger(report.method.further, report.charged_dataset),
-        exponent=math.log(report.delta) / math.log(report.units) if (report.units or 0) > 1 else None,
         noisy_rho=noisy_rho,
         noisy_epsilon=accounting.epsilon_from_rho(noisy_rho, report.delta) if noisy_rho else None,
     )  # fmt: skip
@@ -46,7 +45,7 @@ def sections(report: PrivacyReport) -> Mapping[str, tuple[str, ...]]:
 def macro(name: str, *arguments: typing.Any) -> str:
     """What a macro of shared/macros.jinja says."""
     module = _environment().get_template('shared/macros.jinja').module
-    return _one_line(str(getattr(module, name)(*arguments)))
+    return ' '.join(str(getattr(module, name)(*arguments)).split())
 
 
 def _parsed(text: str) -> dict[str, tuple[str, ...]]:
@@ -79,6 +78,7 @@ def _environment() -> 'jinja2.Environment':
     )
     environment.filters |= {
         'exact': format_exact,
+        'log': math.log,
         'noun': lambda unit: 'user' if unit == 'user' else 'record',
         'repr': repr,
         'thousands': '{:,}'.format,

@@ -141,7 +141,7 @@ def _warnings(config: Config, params: TextVoteParams, candidates: int) -> list[s
     delta, records = config.resolved_delta, config.input.records
     many = 'users' if config.budget.unit == 'user' else 'records'
     if records is not None and delta * records >= 1:
-        found.append(words.delta_relation(delta, records, 'declared', many))
+        found.append(words.macro('delta_relation', delta, records, 'declared', many))
     votes = _votes(config, params, candidates)
     if votes < params.noise_scale / 2:
         found.append(

@@ -22,7 +22,7 @@ def params(config: Config) -> TuningParams:
     if config.method.adapter is not None:
         from pipeline.methods.fine_tune import released
 
-        return released.read_card(config.method.adapter).params
+        return released.read_card(config.method.adapter).mechanism
     return config.method.mechanism(config.input, config.budget, config.resolved_delta)
 
 

@@ -8,7 +8,7 @@ from models.decoders import device
 from models.decoders.device import Dtype
 from models.privacy import accounting
 from models.privacy.facts import Statement
-from models.privacy.report import PrivacyReport
+from models.privacy.report import PrivacyReport, Tuned
 from models.records import Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting

@@ -205,7 +205,7 @@ def _warnings(config: Config, params: TuningParams) -> tuple[str, ...]:
     found = []
     delta, many = config.resolved_delta, 'users' if config.budget.unit == 'user' else 'records'
     if config.input.records is not None and delta * config.input.records >= 1:
-        found.append(words.delta_relation(delta, config.input.records, 'declared', many))
+        found.append(words.macro('delta_relation', delta, config.input.records, 'declared', many))
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '

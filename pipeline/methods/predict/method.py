@@ -9,7 +9,7 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
 from models.privacy.facts import Statement
-from models.privacy.report import BatchFacts, PrivacyReport
+from models.privacy.report import BatchFacts, Predicted, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom

@@ -304,7 +304,7 @@ def _delta_warnings(config: Config) -> tuple[str, ...]:
     if units is None or mechanism.statement(config) != 'differential privacy' or delta * units < 1:
         return ()
     many = 'users' if config.budget.unit == 'user' else 'records'
-    return (words.delta_relation(delta, units, 'declared', many),)
+    return (words.macro('delta_relation', delta, units, 'declared', many),)
 
 
 # --- Rows of the plan's table -----------------------------------------------------
