@@ -202,9 +202,9 @@ def check_charge(entry: LedgerEntry, costs: Iterable[DpEvent]) -> None:
     charge = entry.charge_of(costs) if costs else None
     if charge is None or not math.isclose(entry.rho, charge, rel_tol=entry.tolerance):
         raise ValueError(
-            f'Expected the ledger to have charged what the run costs, got '
-            f'charged={entry.rho!r}, computed={charge!r}. Take the entry from the ledger and do not edit it. A run without a price in '
-            'advance is charged to no ledger.'
+            'Expected the ledger to have charged what the run costs, got '
+            f'charged={entry.rho!r}, computed={charge!r}. Take the entry from the ledger and do not edit it. A '
+            'run without a price in advance is charged to no ledger.'
         )
 
 

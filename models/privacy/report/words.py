@@ -6,6 +6,7 @@ many lines as it likes, and is one sentence or several of the report. A section 
 
 import functools
 import math
+import re
 import typing
 from collections.abc import Mapping
 
@@ -63,7 +64,7 @@ def _parsed(text: str) -> dict[str, tuple[str, ...]]:
 
 def _one_line(value: object) -> object:
     """A value of a template, on one line: no name can begin a section or an item."""
-    return ' '.join(value.split()) if isinstance(value, str) else value
+    return re.sub(r'\s+', ' ', value) if isinstance(value, str) else value
 
 
 @functools.cache

@@ -14,13 +14,12 @@ from models.privacy.accounting import subsampled
 from models.privacy.earlier_release import EarlierRelease, each_once, handed_on
 from models.privacy.gradients import TuningParams
 from models.privacy.params import MechanismParams
-from models.privacy.report import GroupPlan, PrivacyReport, prediction, text_votes, tuning
-from models.privacy.report import handed_on as reports
-from models.privacy.report.earlier_releases import epsilon_together
+from models.privacy.report import GroupPlan, Predicted, PrivacyReport, Tuned, Voted, words
+from models.privacy.report.composition import epsilon_together
 from models.privacy.text_votes import TextVoteParams
-from pipeline.pages import dataset_card, report_page, signer
+from pipeline.pages import dataset_card, report_page
 from tests.documents import check_document
-from tests.models.privacy.report.samples import build, earlier, ledger_entry
+from tests.models.privacy.report.samples import build, earlier, finished, ledger_entry
 
 VOTES = TextVoteParams(rounds=1, noise_scale=6.0)
 TUNED = TuningParams(
@@ -41,7 +40,12 @@ def made(*releases: EarlierRelease, **changes: typing.Any) -> PrivacyReport:
         'corpus': report.ChosenTotals(examples=9, voted=9, sampled_tokens=0, truncated=0), 'versions': {},
         'commitment': 'c' * 32,
     }  # fmt: skip
-    return report.build_privacy_report(text_votes.facts(VOTES, releases=releases), **(arguments | changes))
+    return report.build_privacy_report(Voted(mechanism=VOTES, releases=releases), **(arguments | changes))
+
+
+def releases_of(text: str) -> tuple[EarlierRelease, ...]:
+    """What a report hands on to a run that its release goes into."""
+    return PrivacyReport.from_json(text).handed_on('d' * 64)
 
 
 def printed(python: str) -> list[float]:
@@ -92,8 +96,12 @@ def test_what_the_ledger_lacks_is_added_to_its_sum() -> None:
     entry = ledger_entry(VOTES.rho, 0.25)
     found = made(CHARGED, FOREIGN, ledger=entry)
     of_all = accounting.epsilon_from_rho(entry.rho_after + 0.5, 1e-6)
-    assert f'(ε = {report.format_up(of_all)}, δ = 1e-6)' in (found.covered_with_releases or '')
-    rows = {row.read: row.epsilon for row in signer.of_report(found).sums}
+    assert f'(ε = {report.format_up(of_all)}, δ = 1e-6)' in words.sections(found)['went_in'][0]
+    rows = dict(
+        re.findall(
+            r'<th scope="row">([^<]*)</th><td class="number">([\d.]+)</td>', report_page.render_html(found)
+        )
+    )
     assert rows['All 2 releases so far, and 1 that the ledger lacks'] == report.format_up(of_all)
     assert rows['This release, and the 2 that went in'] == report.format_up(found.epsilon or 0.0)
     assert rows['This release alone'] == report.format_up(found.epsilon_of_run or 0.0)
@@ -123,10 +131,10 @@ def test_its_lines_of_python_print_both_figures(tuned: tuple[bool, bool], votes:
 def test_lines_of_python_of_a_large_epsilon_print_it() -> None:
     for rho in (None, 0.5):
         params = dataclasses.replace(TUNED, noise_multiplier=0.1, label_mix_rho=rho)
-        epsilon = subsampled.epsilon_of_event(params.event, 1e-6)
-        assert epsilon > 500 and printed(tuning.reproduction(params, 1e-6)) == [
-            pytest.approx(epsilon, rel=1e-9)
-        ]
+        plan = (GroupPlan(label=None, batches=1, noisy_count=None if rho is None else 5),)
+        found = finished(Tuned(mechanism=params), plan=plan)
+        assert found.epsilon == subsampled.epsilon_of_event(params.event, 1e-6) > 500
+        assert printed(found.reproduction) == [pytest.approx(found.epsilon, rel=1e-9)]
 
 
 def test_losses_of_training_and_votes_are_composed() -> None:
@@ -139,29 +147,32 @@ def test_losses_of_training_and_votes_are_composed() -> None:
 
 def test_a_chain_of_three_is_in_the_last_report() -> None:
     first = made(run_id='A', commitment='a' * 32)
-    second = made(*reports.releases_of(first.to_json()), run_id='B', commitment='b' * 32)
-    third = made(*reports.releases_of(second.to_json()))
+    second = made(*releases_of(first.to_json()), run_id='B', commitment='b' * 32)
+    third = made(*releases_of(second.to_json()))
     assert [(of.run_id, of.through) for of in third.releases] == [('B', None), ('A', 'B')]
     three = dataclasses.replace(VOTES, rounds=3)
     assert third.epsilon == pytest.approx(three.epsilon(1e-6), rel=1e-12)
-    fourth = made(*reports.releases_of(third.to_json()), run_id='D', commitment='d' * 32)
+    fourth = made(*releases_of(third.to_json()), run_id='D', commitment='d' * 32)
     assert [(of.run_id, of.through) for of in fourth.releases] == [('C', None), ('B', 'C'), ('A', 'B')]
 
 
 def test_a_middle_report_whose_list_is_dropped_is_told() -> None:
     """The twin that is open: one hop alone is counted, as the report of the middle run says it then."""
     first = made(run_id='A', commitment='a' * 32)
-    second = made(*reports.releases_of(first.to_json()), run_id='B', commitment='b' * 32)
-    dropped = json.loads(second.to_json()) | {'releases': []}
-    with pytest.raises(ValueError, match='Expected epsilon to be that of the run and of all releases'):
-        reports.releases_of(json.dumps(dropped))
+    second = made(*releases_of(first.to_json()), run_id='B', commitment='b' * 32)
+    dropped = json.loads(second.to_json())
+    dropped['method']['releases'] = []
+    with pytest.raises(ValueError, match='Expected epsilon to follow .* and what went in'):
+        releases_of(json.dumps(dropped))
     all_three = dataclasses.replace(VOTES, rounds=3).epsilon(1e-6) * (1 - 1e-9)
-    assert (made(*reports.releases_of(second.to_json())).epsilon or 0.0) >= all_three
+    assert (made(*releases_of(second.to_json())).epsilon or 0.0) >= all_three
     # One hop, as before this list was there: less than all three, so the comparison tells it.
-    (own, *_) = reports.releases_of(second.to_json())
+    (own, *_) = releases_of(second.to_json())
     assert (made(own).epsilon or 0.0) < all_three
-    with pytest.raises(ValueError, match='Expected epsilon to be that of the run and of all releases'):
-        dataclasses.replace(made(*reports.releases_of(second.to_json())), releases=(own,))
+    with pytest.raises(ValueError, match='Expected epsilon to follow .* and what went in'):
+        dataclasses.replace(
+            made(*releases_of(second.to_json())), method=Voted(mechanism=VOTES, releases=(own,))
+        )
 
 
 def test_what_goes_in_on_two_ways_is_counted_once() -> None:
@@ -189,9 +200,8 @@ def test_costs_of_another_unit_are_not_added_and_are_named() -> None:
 
 
 def test_a_run_without_a_price_lists_what_went_in() -> None:
-    facts = prediction.facts(MEDIAN, releases=(FOREIGN,))
     found = report.build_privacy_report(
-        facts, run_id='m', delta=1e-6, plan=(GroupPlan(label=None, batches=1),), settings={}, versions={},
+        Predicted(mechanism=MEDIAN, releases=(FOREIGN,)), run_id='m', delta=1e-6, plan=(GroupPlan(label=None, batches=1),), settings={}, versions={},
         corpus=report.CorpusTotals(examples=9, private_tokens=9, public_tokens=0, truncated=0),
     )  # fmt: skip
     assert found.epsilon is None and found.releases == (FOREIGN,)
@@ -202,96 +212,27 @@ def test_a_run_without_a_price_lists_what_went_in() -> None:
 def test_samples_of_an_adapter_hand_on_the_run_that_trained_it() -> None:
     trained = earlier('T', tuned=True, told_by='card', costs={'Fine-tuning': TUNED.event})
     before = dataclasses.replace(FOREIGN, through='T')
-    facts = tuning.facts(TUNED, trained, releases=(trained, before))
-    sampled = report.build_privacy_report(
-        facts, run_id='S', delta=1e-6, plan=(GroupPlan(label=None, batches=1),), settings={}, versions={},
-        corpus=report.TunedTotals(examples=9, sampled_tokens=99, truncated=0), declared_units=1000,
-    )  # fmt: skip
+    method = Tuned(mechanism=TUNED, trains=False, releases=(trained, before))
+    sampled = finished(method, run_id='S', declared_units=1000)
     assert not sampled.reads_records and sampled.epsilon_of_run == trained.epsilon
     assert sampled.epsilon == epsilon_together([trained.costs, FOREIGN.costs], 1e-6)
     assert "The run 'T' alone, given what went in" in sampled.guarantee
-    direct, further = reports.releases_of(sampled.to_json())
+    direct, further = releases_of(sampled.to_json())
     assert (direct.run_id, direct.sampled_by, direct.identity) == ('T', 'S', trained.identity)
     assert further == before
     with pytest.raises(ValueError, match='run that trained the adapter first among the releases'):
-        dataclasses.replace(sampled, releases=(), epsilon=sampled.epsilon_of_run)
+        alone = dataclasses.replace(method, releases=())
+        dataclasses.replace(sampled, method=alone, epsilon=sampled.epsilon_of_run)
 
 
-OLD = {'schema_version': 5}
-_NEW = ('releases', 'reads_records', 'commitment', 'epsilon_of_run')
-
-
-def old(found: PrivacyReport, **changed: typing.Any) -> str:
-    """The same as a version before wrote it, with the epsilon of the run alone and no list."""
-    made_of = json.loads(found.to_json())
-    made_of |= OLD | {'epsilon': made_of['epsilon_of_run']} | changed
-    return json.dumps({name: value for name, value in made_of.items() if name not in _NEW})
-
-
-@pytest.mark.parametrize('entry', [None, ledger_entry(VOTES.rho, 0.25)], ids=['no ledger', 'ledger'])
-def test_of_an_older_report_its_own_cost_counts_and_what_went_in_is_not_known(
-    entry: report.LedgerEntry | None,
-) -> None:
-    (release,) = reports.releases_of(old(made(run_id='A', ledger=entry)))
-    assert release.epsilon == made().epsilon_of_run and not release.inputs_known
-    assert (release.dataset, release.run_number) == ((None, None) if entry is None else ('visits', 2))
-    found = made(release)
-    assert found.epsilon == pytest.approx(dataclasses.replace(VOTES, rounds=2).epsilon(1e-6), rel=1e-12)
-    (said,) = [row for row in found.assumptions_of_curator if 'Nothing else of these records' in row]
-    assert "went into the run 'A'" in said and "That is the curator's word" in said
-    assert any('what went into the run' in row for row in found.not_covered)
-    assert 'what went into it is not listed there' in report_page.render_html(found)
-
-
-@pytest.mark.parametrize(
-    'sentence, expected',
-    [
-        ("which its ledger charged to 'visits' as run 1,002. It", ('visits', 1002)),
-        ('which was charged to no ledger. It', (None, None)),
-    ],
-)
-def test_older_samples_of_an_adapter_name_the_run_that_trained_it(
-    sentence: str, expected: tuple[str | None, int | None]
-) -> None:
-    facts = tuning.facts(TUNED)
-    trained = report.build_privacy_report(
-        facts, run_id='S', delta=1e-6, plan=(GroupPlan(label=None, batches=1),), settings={}, versions={},
-        corpus=report.TunedTotals(examples=9, sampled_tokens=99, truncated=0), declared_units=1000,
-    )  # fmt: skip
-    said = [f"Covered: the run 'T', {sentence} trained the adapter, and the guarantee is its own."]
-    (release,) = reports.releases_of(old(trained, data_accesses=said))
-    assert (release.run_id, release.sampled_by) == ('T', 'S')
-    assert (release.dataset, release.run_number) == expected and not release.inputs_known
-
-
-def test_votes_that_an_earlier_version_stated_in_zcdp_are_read_and_count_as_they_are() -> None:
-    releases = reports.releases_of(made(run_id='A', commitment='a' * 32).to_json())
-    in_zcdp = accounting.epsilon_from_rho(VOTES.rho, 1e-6)
-    written = json.loads(made(*releases, run_id='B', commitment='b' * 32).to_json())
-    written['releases'][0]['epsilon'] = written['epsilon_of_run'] = in_zcdp
-    written['epsilon'] = accounting.epsilon_from_rho(2 * VOTES.rho, 1e-6)
-    (own, before) = reports.releases_of(json.dumps(written))
-    assert own.epsilon == before.epsilon == in_zcdp > VOTES.epsilon(1e-6)
-    assert (
-        made(own, before).epsilon
-        == made(*releases, own).epsilon
-        == dataclasses.replace(VOTES, rounds=3).epsilon(1e-6)
-    )
-    for wrong in (1.001 * written['epsilon'], 0.999 * made(own).epsilon):
-        with pytest.raises(ValueError, match='Expected epsilon to be that of the run and of all releases'):
-            reports.releases_of(json.dumps(written | {'epsilon': wrong}))
-
-
-def test_a_later_version_and_a_cost_that_does_not_give_its_epsilon_are_refused() -> None:
-    with pytest.raises(ValueError, match='Read it with the version that wrote it'):
-        reports.releases_of(json.dumps(json.loads(made().to_json()) | {'schema_version': 7}))
+def test_a_cost_that_does_not_give_its_epsilon_is_refused() -> None:
     with pytest.raises(ValueError, match='Expected epsilon to follow from the costs of run_id='):
-        reports.releases_of(old(made(run_id='A'), epsilon=0.01))
+        made(dataclasses.replace(FOREIGN, epsilon=0.01))
 
 
 def test_stages_become_costs() -> None:
-    assert made().costs == {'Votes on texts': VOTES.event}
+    assert made().method.costs == {'Votes on texts': VOTES.event}
     predicted = build()
-    assert predicted.costs == {
+    assert predicted.method.costs == {
         stage.name: accounting.ZCDpEvent(rho=stage.rho) for stage in predicted.stages if stage.rho
     }
