@@ -200,10 +200,7 @@ def test_costs_of_another_unit_are_not_added_and_are_named() -> None:
 
 
 def test_a_run_without_a_price_lists_what_went_in() -> None:
-    found = report.build_privacy_report(
-        Predicted(mechanism=MEDIAN, releases=(FOREIGN,)), run_id='m', delta=1e-6, plan=(GroupPlan(label=None, batches=1),), settings={}, versions={},
-        corpus=report.CorpusTotals(examples=9, private_tokens=9, public_tokens=0, truncated=0),
-    )  # fmt: skip
+    found = finished(Predicted(mechanism=MEDIAN, releases=(FOREIGN,)))
     assert found.epsilon is None and found.releases == (FOREIGN,)
     assert any("the run 'A'" in row for row in found.not_covered)
     assert PrivacyReport.from_json(found.to_json()) == found

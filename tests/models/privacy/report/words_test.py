@@ -38,7 +38,6 @@ from tests.models.privacy.report.samples import (
     clusters,
     earlier,
     finished,
-    ledger_entry,
     with_ledger,
 )
 from tests.oracles import costs
@@ -72,14 +71,29 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         'predicted',
         {'reference': GivenReference(size=8, digest='abc', texts=GIVEN)},
         {},
-        r"\(8 of each label, SHA-256 abc\) were sampled, by the run 'samples', from the adapter of run 'second'",
+        r"SHA-256 abc\) were sampled, by the run 'samples', from the adapter of run 'second'",
     ),
-    ('predicted', {'reference': GivenReference(size=8, digest='abc', texts=GIVEN)}, {}, 'are public and were chosen'),
-    ('predicted', {'adapter': 'abc', 'releases': (earlier('T', tuned=True),)}, {}, r"SHA-256 abc\) .* the run 'T'"),
+    (
+        'predicted',
+        {'reference': GivenReference(size=8, digest='abc', texts=GIVEN)},
+        {},
+        'are public and were chosen',
+    ),
+    (
+        'predicted',
+        {'adapter': 'abc', 'releases': (earlier('T', tuned=True),)},
+        {},
+        r"SHA-256 abc\) .* the run 'T'",
+    ),
     ('predicted', {'has_structure': True}, {}, 'allowed alone is emitted without a vote'),
     ('predicted', {'cells': CELLS}, {}, 'The cells come from the schema'),
     ('predicted', {'counts_rho': 0.01}, {'plan': COUNTED}, 'comes from its noisy count'),
-    ('predicted', {'clusters': clusters(), 'counts_rho': 0.01}, {'plan': CLUSTERED}, 'the kept centre nearest'),
+    (
+        'predicted',
+        {'clusters': clusters(), 'counts_rho': 0.01},
+        {'plan': CLUSTERED},
+        'the kept centre nearest',
+    ),
     ('predicted', {}, {'sample_rate': 0.25}, 'each with probability 0.25'),
     ('predicted', {}, {'declared_units': 500}, 'The declared number of records is public'),
     ('predicted', {'mechanism': MEDIAN}, {}, 'median'),
@@ -92,7 +106,12 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         {'plan': COUNTED},
         'discrete Gaussian noise on the counts of labels',
     ),
-    ('tuned', {'writes_texts': False}, {'plan': (GroupPlan(label=None, batches=0),)}, 'This run sampled no text'),
+    (
+        'tuned',
+        {'writes_texts': False},
+        {'plan': (GroupPlan(label=None, batches=0),)},
+        'This run sampled no text',
+    ),
     ('tuned', {'warm_start': GIVEN}, {}, "The warm start is the corpus that the run 'first' released"),
     ('tuned', {'warm_start': GIVEN}, {}, 'The texts of the warm start are public'),
     ('tuned', {'has_structure': True}, {}, 'masks what is sampled'),
@@ -107,18 +126,28 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ('voted', {'start': GIVEN}, {}, 'The texts of the first list are public'),
     ('voted', {'writes_texts': False}, {}, 'No record reaches a language model'),
     ('voted', {'has_structure': True}, {}, 'masks what is sampled'),
-    ('voted', {'mechanism': dataclasses.replace(VOTES, nearest=1)}, {}, 'the candidate that is nearest to it;'),
-]  # fmt: skip
+    (
+        'voted',
+        {'mechanism': dataclasses.replace(VOTES, nearest=1)},
+        {},
+        'the candidate that is nearest to it;',
+    ),
+]
 # The same of what every report may have.
 for kind in METHODS:
     whole = {'predicted': PARAMS, 'tuned': TUNED, 'voted': VOTES}[kind]
     PARTS += [
-        (kind, {'mechanism': dataclasses.replace(whole, unit='user', examples_per_context=8)}, {}, 'at most 8 records'),
+        (
+            kind,
+            {'mechanism': dataclasses.replace(whole, unit='user', examples_per_context=8)},
+            {},
+            'at most 8 records',
+        ),
         (kind, {'releases': (earlier('A', 0.5),)}, {}, r"went in \(run 'A'\), are"),
         (kind, {'releases': (earlier('A'), earlier('B', through='A'))}, {}, "by way of the run 'A'"),
         (kind, {'releases': (earlier('U', unit='user'),)}, {}, 'under a unit of its own'),
         (kind, {}, {'delta': 0.3}, 'δ = 0.3'),
-    ]  # fmt: skip
+    ]
 
 
 def sentences(made: PrivacyReport) -> list[str]:
@@ -137,7 +166,9 @@ def test_a_part_is_said_where_it_is_there_and_nowhere_else(
     assert any(re.search(said, row) for row in with_it)
     assert not any(re.search(said, row) for row in without)
     for row in (*with_it, *without):
-        assert row == ' '.join(row.split()) and not re.search(r'[{}]|None|Undefined| [.,;:)]|\( |[,;.][a-zA-Z]', row), row
+        assert row == ' '.join(row.split()) and not re.search(
+            r'[{}]|None|Undefined| [.,;:)]|\( |[,;.][a-zA-Z]', row
+        ), row
 
 
 @pytest.mark.parametrize('kind', METHODS)
