@@ -17,8 +17,9 @@ import pyarrow as pa
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage, Statement
-from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
+from models.privacy.facts import Statement
+from models.privacy.report import BatchFacts, ChosenTotals, PrivacyReport, Voted
+from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.calibration import Calibration, RequestedDtype
@@ -125,9 +126,9 @@ class Motto:
     letters: int
 
 
-def _count(rows: Sequence[Motto]) -> CorpusTotals:
+def _count(rows: Sequence[Motto]) -> ChosenTotals:
     tokens = sum(row.public_tokens for row in rows)
-    return CorpusTotals(examples=len(rows), private_tokens=0, public_tokens=tokens, truncated=0)
+    return ChosenTotals(examples=len(rows), voted=0, sampled_tokens=tokens, truncated=0)
 
 
 COLUMNS = Columns(
@@ -139,7 +140,7 @@ COLUMNS = Columns(
         pa.field('letters', pa.int16()),
     ]),
     order=('batch_id',),
-    totals=CorpusTotals,
+    totals=ChosenTotals,
     count=_count,
     meanings={},
 )  # fmt: skip
@@ -241,21 +242,9 @@ class Constant(Method[ConstantSettings]):
     def columns(self, config: Config) -> Columns:
         return COLUMNS
 
-    def facts(self, config: Config, prepared: Any) -> MethodFacts:
-        stage = RhoStage(name='Mottoes', rho=RHO, explanation='Saying them.', formula='1/8', numbers='1/8')
-        cost = Reproduction(cost='mottoes', settings=(f'mottoes = {RHO}  # all of them',))
-        return MethodFacts(
-            unit_nouns=('record', 'records'),
-            unit_of_privacy='One record.',
-            mechanism_output='All mottoes',
-            accounting='zCDP.',
-            settings={'motto': prepared, 'unit': config.budget.unit},
-            contexts=Facts(),
-            parts=(Facts(stages=(stage,), reproduction=cost),),
-            decoding=Facts(assumptions_enforced=('A motto does not depend on a record.',)),
-            rho_per_private_token=0.0,
-            reproduction=cost,
-        )
+    def facts(self, config: Config, prepared: Any, plan: BatchPlan) -> Voted:
+        # A price like that of one table of votes, and so the same sentences.
+        return Voted(mechanism=TextVoteParams(rounds=1, noise_scale=2.0, unit=config.budget.unit))
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         return report_settings.shown(config, ('records', 'motto', 'mottoes', 'shards'), of_mechanism)

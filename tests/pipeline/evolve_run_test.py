@@ -193,10 +193,7 @@ def test_the_report_has_the_price_and_no_place(first: pathlib.Path) -> None:
     assert 29.9 < (report.epsilon or 0.0) == params.epsilon(1e-2) <= 30.0
     (stage,) = report.stages
     assert (stage.name, stage.rho) == ('Votes on texts', params.rho)
-    assert report.mechanism == {
-        'rounds': 2, 'noise_scale': params.noise_scale, 'nearest': 2, 'unit': 'example',
-        'examples_per_context': 1,
-    }  # fmt: skip
+    assert report.method.mechanism == params
     assert (report.settings['embedder'], report.settings['candidates']) == ('tfidf', 24)
     assert not {'start', 'endpoint', 'endpoint_model', 'batch_size', 'corpus'} & report.settings.keys()
     check_document('privacy-report', report.to_json())
@@ -409,7 +406,7 @@ def test_units_and_labels(
     sums = drawn[0] / text_votes.QUANTA_PER_VOTE
     assert 0 < sums.sum() <= units * params.nearest**0.5 * params.examples_per_context**0.5
     assert sum(CANARY in text for text in texts) <= len(ROWS)
-    assert report.rho_total == params.rho and report.mechanism['unit'] == params.unit
+    assert report.rho_total == params.rho and report.unit == params.unit
     assert rows and {row['label'] for row in rows} <= set(labels)
     assert {of.label for of in report.plan} == set(labels)
     if 'attributes' in changed:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+import json
+import math
 import typing
 
 import pytest
@@ -22,8 +24,10 @@ from models.privacy.report import (
     Predicted,
     PrivacyReport,
     RestrictedReport,
+    Voted,
     composition,
 )
+from models.privacy.text_votes import TextVoteParams
 
 PARAMS = MechanismParams(
     batch_size=255,
@@ -116,6 +120,29 @@ def earlier(
         'told_by': 'report',
     }
     return EarlierRelease(**(arguments | changes))
+
+
+def released_report(
+    run_id: str = 'earlier', entry: typing.Any = None, rho: float = 0.1, **changes: object
+) -> str:
+    """The report of a run of this ρ, as a later run reads it.
+
+    Args:
+        run_id: Its name.
+        entry: Its dataset, its number there and what a ledger charged it; None without a ledger.
+        rho: Its cost where no ledger says it.
+        changes: Values that are edited in the file.
+    """
+    charged = None
+    if entry is not None:
+        rho, before = entry['rho'], 0.05 * (entry['run_number'] - 1)
+        charged = ledger_entry(
+            rho, before, dataset=entry['dataset'], run_number=entry['run_number'], rho_budget=50.0,
+            epsilon_budget=None,
+        )  # fmt: skip
+    mechanism = TextVoteParams(rounds=1, noise_scale=math.sqrt(0.5 / rho))
+    made = finished(Voted(mechanism=mechanism), run_id=run_id, ledger=charged)
+    return json.dumps(json.loads(made.to_json()) | changes)
 
 
 def sample_report() -> PrivacyReport:

@@ -16,7 +16,7 @@ from pipeline.methods.predict.worker_settings import generator_settings
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests import oracles
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from transforms import predict, run_files, write
 
 LABELS = ('Billing', 'Delivery')
@@ -136,7 +136,7 @@ def write_release(
     for shard, part in enumerate((examples[::2], examples[1::2])):
         path = folder / run_files.DATA_FOLDER / write.shard_name(shard, 2)
         path.write_bytes(write.encode_shard(part, predict.COLUMNS))
-    (folder / run_files.REPORT).write_text(older_report('earlier', statement=statement))
+    (folder / run_files.REPORT).write_text(released_report('earlier', statement=statement))
     return str(folder)
 
 
