@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from models.privacy import accounting, earlier_release, intact
+from models.privacy import accounting, codec, earlier_release, intact
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.report import PrivacyReport
 from pipeline import released_corpus
@@ -99,8 +99,9 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another release, or public texts.'
         )
-    with intact.reading(f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'):
-        report_of_run = PrivacyReport.from_json(text)
+    report_of_run = codec.read(
+        PrivacyReport, text, f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'
+    )
     if card is not None:
         return card.handed_on(sampled_by=report_of_run.run_id)
     return report_of_run.handed_on(hashlib.sha256(text.encode()).hexdigest())

@@ -132,7 +132,7 @@ def test_a_report_above_files_that_states_no_epsilon_or_is_damaged_is_refused(tm
     for text, said in (
         (released_report(statement='ex-post'), "statement='ex-post'"),
         ('{', 'statement=None'),
-        (released_report(stages=3), 'stages with: value should be .*Restore it as its run wrote it'),
+        (released_report(stages=3), 'stages with: value should be .*Restore the release as its run wrote it'),
         (released_report(epsilon=0.01), 'Expected epsilon to follow from the mechanism'),
     ):
         (place / run_files.REPORT).write_text(text)

@@ -118,12 +118,13 @@ def _check_settings(settings: Mapping[str, Setting], mechanism: Any) -> None:
         RestrictedReport, GroupContexts, ExPostLosses, BatchEpsilon, ContextSpending, SpendingOfBatch,
     )  # fmt: skip
     restricted = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    of_mechanism = {field.name for field in dataclasses.fields(mechanism)}
     for name, value in settings.items():
         if name in restricted:
             raise ValueError(
                 f'Expected public settings, got name={name!r}, a restricted field. Leave it out.'
             )
-        if hasattr(mechanism, name):
+        if name in of_mechanism:
             raise ValueError(
                 f'Expected settings beside those of the mechanism, got name={name!r} twice. Leave it out.'
             )

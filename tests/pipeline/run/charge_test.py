@@ -99,5 +99,7 @@ def test_a_release_of_a_dataset_of_the_same_name_in_another_ledger_is_refused(tm
 @pytest.mark.parametrize('entry', [{'dataset': 'visits'}, 'visits', ENTRY | {'rho': 'much'}])
 def test_a_damaged_entry_is_refused(tmp_path: pathlib.Path, ledger: Ledger, entry: object) -> None:
     run = config(tmp_path, write_release(tmp_path, ENTRY, ledger=entry))
-    with pytest.raises(ValueError, match='edited or is damaged. Restore the release'):
+    with pytest.raises(
+        ValueError, match='privacy_report.json of reference=.*got ledger.* Restore the release'
+    ):
         charge.check(ledger, run)

@@ -38,7 +38,7 @@ def test_figures_are_those_of_the_mechanism() -> None:
     # Each label has 65 candidates in the first round, 25 texts more in the second, and 25 after it.
     assert found.sampled_texts == 2 * 65 + 2 * 25 + 2 * 25
     assert found.warnings == ()
-    check_document('evolution-plan', found.to_json())
+    check_document('plan', found.to_json())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_an_estimate_grows_with_what_it_is_of() -> None:
     run = config()
     whole = plan.with_rates(plan.plan_run(run), run, rates)
     assert whole.estimate is not None and whole.estimate.sampling_hours is not None
-    check_document('evolution-plan', whole.to_json())
+    check_document('plan', whole.to_json())
     for changed, is_more in (
         ({'candidates': 1300}, 'sampling_hours'),
         ({'max_example_tokens': 200}, 'sampling_hours'),
@@ -120,7 +120,7 @@ def test_an_estimate_grows_with_what_it_is_of() -> None:
     assert of_endpoint.estimate is not None
     assert of_endpoint.estimate.sampling_hours is None and of_endpoint.estimate.memory_bytes == 0
     assert ('Sampling', 'at the pace of the endpoint') in of_endpoint.rows()
-    check_document('evolution-plan', of_endpoint.to_json())
+    check_document('plan', of_endpoint.to_json())
 
 
 # --- The command line ------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_the_command_prints_the_plan() -> None:
     ):  # fmt: skip
         assert words in shown, words
     found = call('plan', *FLAGS, '--json').stdout
-    check_document('evolution-plan', found)
+    check_document('plan', found)
     expected = json.loads(plan.plan_run(config()).to_json())
     assert {name: of for name, of in json.loads(found).items() if name != 'estimate'} == {
         name: of for name, of in expected.items() if name != 'estimate'
@@ -233,7 +233,6 @@ def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
     ]
     (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
     found = call('check', *FLAGS, '--input', str(tmp_path / 'in.jsonl'), '--json')
-    check_document('input-check', found.stdout)
     checked = json.loads(found.stdout)
     # Records of an undeclared label are none of the run's.
     assert (checked['records'], checked['batch_size']) == (6, 1)

@@ -151,7 +151,7 @@ def test_complete_examples_of_a_release_are_texts_of_their_labels(tmp_path: path
         label: sorted(one.text for one in good if one.label == label) for label in LABELS
     }
     found = read_reference(run)
-    assert found is not None and [of.run_id for of in found.origin.direct] == ['earlier']
+    assert found is not None and [of.run_id for of in found.origin.given.sources] == ['earlier']
     assert not found.origin.vouched
 
 
