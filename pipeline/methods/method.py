@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy.facts import MethodFacts
-from models.privacy.report import BatchFacts, PrivacyReport
+from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
@@ -146,16 +145,14 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        facts: Its mechanism, in the report's words.
+        facts: What the run did with the records.
         settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
-        parts: Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
     """
 
-    facts: MethodFacts
+    facts: Described
     settings: Mapping[str, Any]
     units: int | None
-    parts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Method[M: MethodSettings, R: Run](abc.ABC):

@@ -3,6 +3,7 @@
 Paths tell the layout of the curator's machine, and nothing about the guarantee.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -24,6 +25,11 @@ HIDDEN = frozenset({
     'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
     'accelerator',
 })  # fmt: skip
+
+
+def names_of(mechanism: Any) -> tuple[str, ...]:
+    """Names of the settings that the guarantee depends on: the fields of a mechanism's parameters."""
+    return tuple(field.name for field in dataclasses.fields(mechanism))
 
 
 def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:

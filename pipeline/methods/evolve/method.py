@@ -11,6 +11,7 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods import report_settings
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.evolve import follows, plan, run
 from pipeline.methods.evolve.plan import VotingPlan, VotingView
@@ -68,7 +69,7 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         from pipeline.methods.evolve import facts
 
         found = facts.facts(run, prepared)
-        settings = facts.settings(run, tuple(found.settings))
+        settings = facts.settings(run, report_settings.names_of(found.mechanism))
         return Reported(facts=found, settings=settings, units=run.input.records)
 
     def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':

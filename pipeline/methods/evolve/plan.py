@@ -130,7 +130,7 @@ def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     records, noise = run.input.records, run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
     if records is not None and run.delta * records >= 1:
-        yield words.delta_relation(run.delta, records, 'declared', many)
+        yield words.macro('delta_relation', run.delta, records, 'declared', many)
     if votes < noise / 2:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (

@@ -20,7 +20,7 @@ def prepare(run: TuningRun) -> TuningSettings:
     prompt = workers.prompt_settings(own, run.input)
     if card is not None:
         # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
-        prompt |= {'template': card.prompt_template, 'schema': card.prompt['schema']}
+        prompt |= {'template': card.template, 'schema': card.prompt['schema']}
     warm = own.warm_start
     found = TuningSettings(
         run_id=run.run_id,

@@ -9,7 +9,7 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import model_digest
+from pipeline.methods import model_digest, report_settings
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.fine_tune import follows, plan, run
 from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
@@ -84,7 +84,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
         found = facts.facts(run, prepared)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records if run.card is None else round(run.params.units),
         )
 

@@ -155,7 +155,7 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
     found, params = [], run.params
     delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
     if run.input.records is not None and delta * run.input.records >= 1:
-        found.append(words.delta_relation(delta, run.input.records, 'declared', many))
+        found.append(words.macro('delta_relation', delta, run.input.records, 'declared', many))
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '

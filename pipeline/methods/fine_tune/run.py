@@ -95,7 +95,7 @@ def solve(config: Config) -> TuningRun:
 
         config, card = released.with_adapter(config)
     own = config.method
-    params = own.mechanism(config.input, config.budget, config.delta) if card is None else card.params
+    params = own.mechanism(config.input, config.budget, config.delta) if card is None else card.mechanism
     # A mix that was given comes before the one that the adapter was released with.
     label_counts = None if card is None or own.label_mix else card.label_counts
     texts = own.texts_of_labels(config.input, label_counts)

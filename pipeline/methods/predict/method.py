@@ -10,7 +10,7 @@ from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
-from pipeline.methods import model_digest
+from pipeline.methods import model_digest, report_settings
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
@@ -90,14 +90,11 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     def reported(self, run: PredictionRun, prepared: Any, plan: BatchPlan) -> Reported:
         from pipeline.methods.predict import facts
 
-        found = facts.facts(run, prepared.generator)
-        centers = prepared.centers
-        clusters = None if centers is None else facts.released_clusters(centers, plan)
+        found = facts.facts(run, prepared.generator, prepared.centers, plan)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records,
-            parts={'clusters': clusters, 'cells': facts.released_cells(plan)},
         )
 
     def restricted_parts(

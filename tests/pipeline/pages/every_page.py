@@ -11,8 +11,7 @@ from models.audits import one_run
 from models.privacy import accounting, report
 from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
-from models.privacy.report import GroupPlan, PrivacyReport, tuning
-from models.privacy.report import text_votes as text_votes_facts
+from models.privacy.report import GroupPlan, PrivacyReport
 from models.privacy.text_votes import TextVoteParams
 from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
@@ -54,7 +53,7 @@ def tuned(*, texts: int = 500, **changes: Any) -> PrivacyReport:
         epsilon_bound=accounting.epsilon_at_order(order, order, delta),
     )  # fmt: skip
     arguments['ledger'] = entry if texts else None
-    found = tuning.facts(params, sampling=(tuning.LABEL_MIX,), writes_texts=texts > 0)
+    found = report.Tuned(mechanism=params, label_mix='given', writes_texts=texts > 0)
     return report.build_privacy_report(found, **(arguments | changes))
 
 
@@ -67,7 +66,7 @@ def voted(**changes: Any) -> PrivacyReport:
         'corpus': report.ChosenTotals(examples=200, voted=150, sampled_tokens=7000, truncated=3),
         'settings': {'model': 'gemma3-270m'}, 'versions': {'dp-corpus': '0.1.0'},
     }  # fmt: skip
-    return report.build_privacy_report(text_votes_facts.facts(params), **(arguments | changes))
+    return report.build_privacy_report(report.Voted(mechanism=params), **(arguments | changes))
 
 
 def long_report() -> PrivacyReport:
@@ -81,16 +80,10 @@ def long_report() -> PrivacyReport:
     entry = samples.ledger_entry(
         made.rho_total, dataset=LONG_NAME.strip(), run_number=41, rho_budget=2.0, epsilon_budget=None
     )
-    return dataclasses.replace(
-        report_page_test.make(
-            params,
-            run_id=LONG_NAME.strip(),
-            plan=made.plan,
-            clusters=made.clusters,
-            ledger=entry,
-            sample_rate=0.5,
-        ),
-    )
+    return report.build_privacy_report(
+        made.method, run_id=LONG_NAME.strip(), delta=1e-6, plan=made.plan, corpus=made.corpus,
+        settings=made.settings, versions=made.versions, ledger=entry, sample_rate=0.5,
+    )  # fmt: skip
 
 
 @functools.cache
