@@ -19,7 +19,7 @@ from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run
@@ -172,7 +172,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
-        canary_sabotages: Ways to break it on purpose, of `pipeline.methods.canary_audit`, that make sense.
     """
 
     settings: type[M]
@@ -182,7 +181,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     memory_setting: ClassVar[str]
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
-    canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -324,8 +322,8 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     # --- Audits ---------------------------------------------------------------------
 
-    def canary_auditor(self) -> CanaryAuditor[R]:
-        """What audits runs of this method by canaries.
+    def canaries(self) -> Canaries[R]:
+        """What an audit by canaries asks of this method.
 
         Raises:
             ValueError: There is no such audit of it.

@@ -11,11 +11,12 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from models.audits import result as canary_audit
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import canaries, comparison, model_list
+from pipeline import comparison, model_list
 from pipeline.check import input_check
 from pipeline.evaluation import evaluation
 from pipeline.ledger import released
@@ -100,8 +101,8 @@ _ROOTS: Mapping[str, _Root] = {
         _header(report.RESTRICTED_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RESTRICTED),
     ),
     'canary-audit': _Root(
-        canaries.CanaryAudit,
-        _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
+        canary_audit.CanaryAudit,
+        _header(canary_audit.SCHEMA, canary_audit.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
     ),
     'input-check': _Root(
         input_check.InputCheck,
