@@ -100,7 +100,7 @@ def audit[R: Run](
     check(run, canaries)
     proven = of_method.guarantee(run)
     coins = one_run.coins(canaries, seed)
-    records = _records_of(run)
+    records = records_of(run)
     scores = of_method.scores(run, records, coins, seed=seed, progress=progress)
     progress('Guessing')
     return CanaryAudit(
@@ -117,7 +117,7 @@ def audit[R: Run](
     )
 
 
-def _records_of(run: Run[Any]) -> list[Record]:
+def records_of(run: Run[Any]) -> list[Record]:
     """The records of all input files; rows that are none are left out. None without an input."""
     if run.input.input is None:
         return []

@@ -42,7 +42,7 @@ LABELS = tuple('abcdefgh')
 
 
 def audited(config: JobConfig, **arguments: Any) -> CanaryAudit:
-    run = methods.solve(config)
+    run = methods.solve(config, launch=True)
     return canary_audit.audit(methods.of(run).canaries(), run, **arguments)
 
 

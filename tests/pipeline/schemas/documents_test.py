@@ -13,7 +13,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.audits.one_run import AttackResult
+from models.audits.one_run import Bounds
+from models.audits.result import CanaryAudit
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.finetuning import adapter
@@ -22,7 +23,6 @@ from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
 from pipeline import comparison as plan_comparison
 from pipeline import methods, model_list
-from pipeline.canaries import CanaryAudit
 from pipeline.check import input_check
 from pipeline.check.records import check_records
 from pipeline.commands import schema
@@ -55,15 +55,13 @@ INDIVIDUAL_RUN = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilo
 
 
 def canaries() -> CanaryAudit:
-    attack = AttackResult(
-        name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
-        epsilon_of_any=0.44, epsilon_of_curve=0.57, contradicts=False, most=2.5, scores_in=(1.5, 0.25),
-        scores_out=(-0.5,),
+    bounds = Bounds(
+        canaries=64, area=0.6, epsilon_at_least=0.57, epsilon_of_any=0.44, epsilon_of_curve=0.57,
+        contradicts=False, most=2.5, scores_in=(1.5, 0.25), scores_out=(-0.5,),
     )  # fmt: skip
     return CanaryAudit(
-        method='refine', sabotage='none', unit='example', seed=0, records=0, delta=1e-6, epsilon=3.0,
-        confidence=0.95, epsilon_at_least=0.57,
-        attacks=(attack, dataclasses.replace(attack, name='listed texts')),
+        method='refine', attack='noisy votes and lists', reads='released', unit='example', seed=0, records=0,
+        delta=1e-6, epsilon=3.0, confidence=0.95, bounds=bounds,
     )  # fmt: skip
 
 
