@@ -17,6 +17,7 @@ from pipeline.evaluation import settings as evaluation_settings
 from pipeline.methods.method import RunPlan
 from pipeline.pages import evaluation_page
 from pipeline.run import narrowed, planned, watched
+from pipeline.run.chosen import chosen
 from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 
@@ -65,7 +66,7 @@ def plan(
         FileNotFoundError: A file is not there.
         ConnectionError: The ledger cannot be reached.
     """
-    return planned.planned(config_lib.read_config(_text(config), _values(settings, KEYWORDS['plan'])))
+    return planned.planned(chosen(_text(config), _values(settings, KEYWORDS['plan']))[0])
 
 
 @_with_keywords
@@ -100,9 +101,10 @@ def generate(
         ConnectionError: The ledger cannot be reached; nothing has started.
         RuntimeError: A step failed; its details are with the curator, and not in the error.
     """
-    return _run(
-        config_lib.read_config(_text(config), _values(settings, KEYWORDS['generate'])), beam_arguments, quiet
-    )
+    job_config, why = chosen(_text(config), _values(settings, KEYWORDS['generate']))
+    if why is not None:
+        _console(quiet).print(why, soft_wrap=True, markup=False)
+    return _run(job_config, beam_arguments, quiet)
 
 
 @_with_keywords

@@ -34,9 +34,12 @@ _FOLLOWED = ('typical_words', 'examples')
 
 
 def method_help() -> str:
-    """What the key says of itself."""
+    """Help of the key that names the method."""
     known = '; '.join(f'{name}, {method.summary}' for name, method in METHODS.items())
-    return f'What makes a corpus of the records: {known}.'
+    return (
+        f'What makes a corpus of the records: {known}. Without it the one that suits the declared numbers, '
+        f'as `dp-corpus plan --compare` shows; {DEFAULT_METHOD} where they say nothing.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ def settings_of(method: str) -> dict[str, Setting]:
     found = of_panels(Input, Budget)
     chosen = typing.Literal[tuple(METHODS)]  # type: ignore[valid-type]
     found[METHOD] = Setting(
-        name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=DEFAULT_METHOD,
+        name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=None,
         names_path=False,
     )  # fmt: skip
     own = METHODS[method].settings
@@ -168,11 +171,11 @@ def following(**given: Any) -> dict[str, Follows]:
 def _following(
     method: Method[Any, Any], parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Follows]]:
-    """What follows, by part and name."""
+    """Settings that follow from declared numbers, by part and name."""
     own = parts[METHOD]
     if all(own.get(name) is None for name in _FOLLOWED):
         return {}
-    # Each panel checks its own values here: rules need not.
+    # Panels check their values here: rules need not.
     built = {part: of(**parts[part]) for part, of in _classes_of(method).items()}
     asked = Asked(
         input=built['input'],

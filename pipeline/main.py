@@ -66,7 +66,9 @@ app.command(cls=MethodCommand)(check.check)
 # Arguments after a bare -- are Beam's.
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
+app.command(context_settings=_TAKES_OPTIONS)(generate.predict)
 app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
+app.command(context_settings=_TAKES_OPTIONS)(generate.evolve)
 app.command(context_settings=_TAKES_OPTIONS)(generate.refine)
 app.command()(release.report)
 app.command()(release.export)

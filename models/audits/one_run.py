@@ -7,9 +7,9 @@ reads nothing but the output:
 * SNJ = Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", for any mechanism of
   (ε, δ). The library jax_privacy computes it.
 * MMC = Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for a mechanism
-  whose whole curve of (ε, δ) is known. It sees smaller faults: of half of the noise at ε = 4 the other bound says
-  ε > 3.3 with 10,500 canaries. The library knows the curve of a Gaussian alone, so the bound for any curve is
-  here.
+  whose whole curve of (ε, δ) is known. It sees smaller faults: of half of the noise at ε = 4, with 10,500
+  canaries, the other bound says ε > 3.3. The library knows the curve of a Gaussian alone, so the bound for any
+  curve is here.
 
 An audit proves no privacy: the bound speaks of the attack that was tried, and no ε above `most` can show.
 """

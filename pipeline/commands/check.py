@@ -14,7 +14,8 @@ import typer
 from pipeline import methods
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import flags
-from pipeline.config import all_settings, read_config
+from pipeline.config import all_settings
+from pipeline.run.chosen import chosen
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 
@@ -58,7 +59,7 @@ def check(
     for name, alike in _SPENDING.items():
         if config is None and all(settings.get(other) is None for other in alike):
             settings[name] = _SPENT[name]
-    job_config = read_config(config, settings)
+    job_config, _ = chosen(config, settings)
     if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
     if show_rejected and as_json:

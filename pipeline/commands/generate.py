@@ -8,10 +8,11 @@ import typer
 
 from pipeline.commands import flags
 from pipeline.commands.release import show_report
-from pipeline.config import all_settings, read_config
+from pipeline.config import all_settings
 from pipeline.methods.solved import Run
 from pipeline.pages import ledger_terminal
 from pipeline.run import narrowed, watched
+from pipeline.run.chosen import chosen
 from pipeline.screen import interrupt, terminal
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import RESTRICTED_PAGE
@@ -32,7 +33,44 @@ def generate(
     Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
     run that died, and spends nothing twice.
     """
-    _run(read_config(config, settings), context.args, as_json=as_json, quiet=quiet)
+    job_config, why = chosen(config, settings)
+    _run(job_config, context.args, why, as_json=as_json, quiet=quiet)
+
+
+@flags.with_flags(narrowed.PREDICTING.values())
+def predict(
+    context: typer.Context,
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Let batches of records vote on every token that a frozen model writes: records in, a corpus out.
+
+    Example: [bold]dp-corpus predict --input notes.csv --records 700 --epsilon 1 --output corpus[/bold]
+
+    It is [bold]generate --method predict[/bold] with the flags of this method alone.
+    """
+    job_config = narrowed.of_method('predict', config, settings)
+    _run(job_config, context.args, as_json=as_json, quiet=quiet)
+
+
+@flags.with_flags(narrowed.EVOLVING.values())
+def evolve(
+    context: typer.Context,
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Let records vote on whole texts that a model samples from public prompts: records in, a corpus out.
+
+    Example: [bold]dp-corpus evolve --input notes.csv --records 10000 --epsilon 1 --output corpus[/bold]
+
+    It is [bold]generate --method evolve[/bold] with the flags of this method alone.
+    """
+    job_config = narrowed.of_method('evolve', config, settings)
+    _run(job_config, context.args, as_json=as_json, quiet=quiet)
 
 
 @flags.with_flags(narrowed.TRAINING.values())
@@ -79,10 +117,19 @@ def refine(
     _run(narrowed.refining(corpus, config, settings), context.args, as_json=as_json, quiet=quiet)
 
 
-def _run(job_config: JobConfig, beam_arguments: Sequence[str], *, as_json: bool, quiet: bool) -> None:
-    """Runs a job to its end, and shows its report."""
+def _run(
+    job_config: JobConfig,
+    beam_arguments: Sequence[str],
+    why: str | None = None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Runs a job to its end, and shows its report; first why its method was taken, where nobody named one."""
     run = watched.ready(job_config)
     console = terminal.console(stderr=True, quiet=quiet or as_json)
+    if why is not None:
+        console.print(why, soft_wrap=True, markup=False)
     with interrupt.answered():
         if not watched.carry_out(run, beam_arguments, console):
             # A template's launcher only submits.

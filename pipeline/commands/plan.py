@@ -6,9 +6,10 @@ import typer
 
 from pipeline import comparison
 from pipeline.commands import exit_codes, flags
-from pipeline.config import all_settings, read_config, read_settings
+from pipeline.config import all_settings, read_settings
 from pipeline.pages import comparison_terminal, plan_terminal
 from pipeline.run import planned
+from pipeline.run.chosen import chosen
 from pipeline.screen import terminal
 
 CompareFlag = Annotated[
@@ -45,11 +46,13 @@ def plan(
     if compare:
         _compare(config, settings, as_json=as_json)
         return
-    run_plan = planned.planned(read_config(config, settings))
+    job_config, why = chosen(config, settings)
+    run_plan = planned.planned(job_config)
     if as_json:
         print(run_plan.to_json())
     else:
-        plan_terminal.render(run_plan.rows(), run_plan.warnings, terminal.console())
+        rows = run_plan.rows() if why is None else [('Method', why), *run_plan.rows()]
+        plan_terminal.render(rows, run_plan.warnings, terminal.console())
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
 

@@ -20,7 +20,7 @@ from transforms.run_files import REPORT, SAMPLED_ADAPTER
 
 
 def origin_of_texts(place: str, name: str) -> TextOrigin:
-    """Where texts come from, by the report or the card of the run that released them.
+    """The origin of texts, by the report or the card of the run that released them.
 
     Of a folder these lie in it. Of files they may lie beside them or in any folder above; the nearest one
     counts. Of files without either nothing but the curator's word is known.
@@ -76,7 +76,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
-    """What went into whoever reads the texts of a folder with a report or a card.
+    """The releases that reach a run which reads the texts of a folder with a report or a card.
 
     The card says whose adapter wrote the texts; without it the report does.
     """

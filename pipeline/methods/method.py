@@ -1,4 +1,4 @@
-"""What every method tells the rest of a run: what its settings come to, its plan, its graph and its files.
+"""The interface of a method: what its settings come to, its plan, its graph and its files.
 
 A method receives the records and its settings. What surrounds it is the same for all: reading, the
 ledger, the folders and the reports. Each method is a folder beside this file, and one line in the table of
@@ -36,7 +36,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan(abc.ABC):
-    """What a run would release and cost, before anything is read or paid. All of it is public.
+    """The plan of a run: what it would release and cost, before anything is read or paid. All public.
 
     Attributes:
         delta: At which the run states its epsilon.
@@ -56,7 +56,7 @@ class RunPlan(abc.ABC):
 
     @abc.abstractmethod
     def size(self) -> str:
-        """How much the run does, in a few words."""
+        """The size of the run, in a few words."""
 
     def written_texts(self) -> int | None:
         """Texts of the corpus, about; None where public numbers do not tell."""
@@ -81,7 +81,7 @@ class RunPlan(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """What texts of one measured run were worth: a row of docs/measured.md.
+    """The worth of the texts of one measured run: a row of docs/measured.md.
 
     Attributes:
         what: The records, and what of the run differs from the defaults.
@@ -102,7 +102,7 @@ class Score:
     of_records: float
 
 
-# Of a method that others come before.
+# The rank of a method that others come before.
 LAST_RANK = 3
 # Units of each label from which on votes on whole texts were worth more than texts of an adapter at the same
 # epsilon. With 130 they were worth less, with 900 more, and in between nothing was scored.
@@ -111,7 +111,7 @@ FEWEST_OF_LABEL = 300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How a method suits a task, beside other methods.
+    """The rank of a method for a task, beside other methods.
 
     Attributes:
         rank: 1 for the first choice; methods of the same rank are told apart by the time that they take.
@@ -143,7 +143,7 @@ class Generated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What a method tells a report.
+    """A method's part of a report.
 
     Attributes:
         facts: Its mechanism, in the report's words.
@@ -214,7 +214,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def estimate(self, run: R) -> Estimate | None:
-        """What a run takes of this machine, whose accelerator is not asked; None without a model.
+        """Time and memory of a run here, without asking an accelerator; None without a model.
 
         Raises:
             ValueError: What an earlier run left in the cache is damaged.
@@ -236,7 +236,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        """How the method suits so many units at an epsilon, from what was measured.
+        """The rank of the method for so many units at an epsilon, from what was measured.
 
         Args:
             units: Declared units that the run takes.
@@ -266,7 +266,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def input_view(self, config: JobConfig[M]) -> InputView:
-        """How a check of the input counts and words what the method would make of it."""
+        """The input as the method would take it, for a check."""
 
     @abc.abstractmethod
     def needed_memory(self, run: R, dtype: Dtype, devices: int = 1) -> int:
@@ -289,7 +289,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, run: R) -> Any:
-        """What workers build it from, picklable; looks at models and prompts before anything is paid.
+        """Settings for workers, picklable; looks at models and prompts before anything is paid.
 
         Raises:
             ValueError: A prompt does not fit.
@@ -308,7 +308,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def reported(self, run: R, prepared: Any, plan: BatchPlan) -> Reported:
-        """What it tells the report that is released."""
+        """Its part of the report that is released."""
 
     def restricted_parts(
         self, run: R, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]

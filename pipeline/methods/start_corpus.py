@@ -125,7 +125,7 @@ def digest(texts: Sequence[Candidate]) -> str:
 
 
 def facts_of_start(prepared: EvolutionSettings) -> Facts:
-    """Where the list of the first round comes from, for a report."""
+    """The origin of the first round's list, for a report."""
     if not prepared.start:
         return text_votes.SAMPLED_START
     return earlier_releases.given_texts(text_votes.FIRST_LIST, prepared.start_origin)

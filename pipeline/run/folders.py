@@ -149,7 +149,7 @@ def _refuse_change(run: Run, digests: Mapping[str, str]) -> None:
 
 
 def _settings_then_and_now(run: Run) -> str:
-    """Each setting that differs, with both values, all of them public; nothing where none were kept."""
+    """Settings that differ, with both values, all of them public; nothing where none were kept."""
     path = FileSystems.join(run.work_dir, CONFIG)
     if not FileSystems.exists(path):
         return ''

@@ -22,7 +22,7 @@ from transforms.text_files import (
 
 _setting = functools.partial(panel.setting, 'Input')
 
-# Each stands for something else around a column's name: in --labels, --label-name, --label-mix, a label, a
+# Characters with a meaning around a column's name: in --labels, --label-name, --label-mix, a label, a
 # prompt, the dataset card.
 _NOT_IN_ATTRIBUTES = ',:=|{}`'
 INPUT_HELP = (
@@ -44,7 +44,7 @@ SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
 
 def _spelled(value: str) -> str:
     """A declared value as records are compared with it."""
-    # What is no text has no spelling, and no record has it.
+    # A value that is no text has no spelling, and no record has it.
     return value if (found := spelling.spelled(value)) is None else found
 
 
@@ -108,7 +108,7 @@ def check_table(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input(panel.Panel):
-    """What is read. `input` may be None for `plan`, which reads nothing."""
+    """Settings of the input. `input` may be None for `plan`, which reads nothing."""
 
     input: str | None = _setting(INPUT_HELP, None, path='patterns')
     query: str | None = _setting(QUERY_HELP, None)
@@ -265,7 +265,7 @@ class Input(panel.Panel):
 
     @property
     def _declared(self) -> list[tuple[tuple[str, str], ...]]:
-        """Of each declared label (value, words) of every column that it has, with '' for no words."""
+        """Declared labels, each as (value, words) of every column that it has, with '' for no words."""
         if self.attributes:
             return list(itertools.product(*(words.items() for words in self.attribute_words.values())))
         pairs = (label.partition('=') for label in self.labels)
@@ -294,7 +294,7 @@ class Input(panel.Panel):
 
     @property
     def label_words(self) -> dict[str, str]:
-        """What prompts call each declared label."""
+        """The words that prompts have for each declared label."""
         return {
             attributes_lib.label_of(value for value, _ in pairs): ', '.join(
                 of or value for value, of in pairs

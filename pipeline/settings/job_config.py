@@ -79,7 +79,7 @@ class JobConfig[M: MethodSettings]:
         self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
 
     def _places(self) -> Iterator[str]:
-        """All that the run reads texts of: the records, and public texts beside them."""
+        """Places that the run reads texts of: the records, and public texts beside them."""
         for settings in (self.input, self.method):
             for field in dataclasses.fields(settings):
                 if (

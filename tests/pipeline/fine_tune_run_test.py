@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from models import batching
+from models import batching, cache
 from models.decoders import device
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
@@ -26,9 +26,9 @@ from models.records import Record
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.fine_tune import memory, plan, released
+from pipeline.methods.fine_tune import plan, released
 from pipeline.release import released_corpus
-from pipeline.run import folders, identity
+from pipeline.run import folders, identity, planned
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny
@@ -120,6 +120,20 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     restricted = json.loads((folder / 'more.curator' / run_files.RESTRICTED_REPORT).read_text())
     assert restricted['records_read'] == 0
     assert len(ledger.account('fruit').runs) == 1
+
+
+def test_a_run_leaves_how_fast_it_was_for_later_plans(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing can be left, a run ends as ever.
+    (folder / 'file').touch()
+    for cache_folder, output in ((folder / 'file', 'first'), (folder / 'cache', 'second')):
+        monkeypatch.setenv(cache.VARIABLE, str(cache_folder))
+        run = config(folder, dtype='float32', output=str(folder / output))
+        launch(run, [])
+        assert rows_of(folder / output)
+    rows = [value for name, value in planned.planned(run).rows() if name == 'Training']
+    assert len(rows) == 1 and rows[0].startswith('about ')
 
 
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
@@ -459,7 +473,7 @@ def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:
     assert slow == 100 * fast > 0
     larger = config(folder, micro_batch_size=64)
     assert 'weights are trained' not in ' '.join(found.warnings)
-    assert memory.needed_memory(methods.solve(larger), 'float32') > memory.needed_memory(
+    assert plan.needed_memory(methods.solve(larger), 'float32') > plan.needed_memory(
         methods.solve(run), 'float32'
     )
     assert folders.is_finished(methods.solve(run, launch=True)) is False
@@ -492,7 +506,7 @@ def test_tokens_are_of_typical_texts_where_their_words_are_declared() -> None:
 def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
     def needed(devices: int = 1, **changed: Any) -> int:
         given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}
-        return memory.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
+        return plan.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
 
     # Beside the weights: 16 units on 8 devices are two on each, and 17 are three.
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
@@ -527,7 +541,7 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     )
     # The difference, two moments, two limbs of a sum and of noise, and a gradient of each unit, of the
     # embedding twice.
-    more = memory.needed_memory(methods.solve(full), 'float32') - memory.needed_memory(
+    more = plan.needed_memory(methods.solve(full), 'float32') - plan.needed_memory(
         methods.solve(factors), 'float32'
     )
     embedding = full.method.model_sizes.num_embed * full.method.model_sizes.embed_dim

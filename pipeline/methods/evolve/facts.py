@@ -6,8 +6,8 @@ from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.report import structure, text_votes
 from pipeline.methods import report_settings, start_corpus
-from pipeline.methods.evolve.refine_settings import RefineSettings
 from pipeline.methods.evolve.run import VotingRun
+from pipeline.methods.evolve.settings import RefineSettings
 
 _OF_VOTES = ('nearest', 'vote_noise', 'embedder', 'form_share')
 # Settings that the report shows, in its order: of texts that are sampled, and of those that are given.

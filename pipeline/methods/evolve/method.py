@@ -12,12 +12,10 @@ from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.canary_audit import Canaries
-from pipeline.methods.evolve import follows, memory, plan, run, standing
-from pipeline.methods.evolve.input_view import VotingView
-from pipeline.methods.evolve.plan import VotingPlan
-from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods.evolve import follows, plan, run
+from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
-from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings
+from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.settings import text_votes
@@ -45,7 +43,7 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         return VotingView(config)
 
     def needed_memory(self, run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
-        return memory.needed_memory(run.method, dtype)
+        return plan.needed_memory(run.method, dtype)
 
     def digests(self, run: VotingRun) -> Mapping[str, str]:
         from pipeline.methods.evolve import graph
@@ -100,7 +98,7 @@ class Evolution(TextVoting[EvolveSettings]):
         for step in ('Sample', 'WriteList')
     )
     memory_setting = 'micro_batch_size'
-    scores = standing.SCORES
+    scores = plan.SCORES
 
     def follows(self, asked: Asked[EvolveSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -115,7 +113,7 @@ class Evolution(TextVoting[EvolveSettings]):
         return run.solve_evolution(config)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return standing.standing(units, epsilon, labels)
+        return plan.standing(units, epsilon, labels)
 
 
 class Refine(TextVoting[RefineSettings]):

@@ -15,7 +15,7 @@ from transforms.finetune import DrawLabelMix, FineTuneText
 
 
 def prepare(run: TuningRun) -> TuningSettings:
-    """What workers train and sample with; checks the files of the model, and the prompts."""
+    """Settings that workers train and sample with; checks the files of the model, and the prompts."""
     own, card = run.method, run.card
     prompt = workers.prompt_settings(own, run.input)
     if card is not None:

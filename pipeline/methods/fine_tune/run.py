@@ -55,7 +55,7 @@ class TuningRun(Run[FineTuneSettings]):
     @property
     def tokens(self) -> dict[Work, int]:
         own, texts, trained, decoded = self.method, sum(self.texts_of_labels), 0, 0
-        # Of a typical text where its words are declared, else up to the cap.
+        # A typical text where its words are declared, else one up to the cap.
         length = own.max_example_tokens if own.typical_words is None else follows.typical_tokens(own)
         if self.card is None:
             padded = int(padded_lengths(np.array([length]), own.max_example_tokens)[0])

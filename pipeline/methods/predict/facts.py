@@ -16,7 +16,7 @@ from models.privacy.report import adapter, prediction, reference, structure
 from models.records import BatchId
 from pipeline.methods import report_settings
 from pipeline.methods.predict.run import PredictionRun
-from pipeline.methods.predict.settings.clusters import EMBEDDERS
+from pipeline.methods.predict.settings import EMBEDDERS
 
 # Settings that the report shows, in its order.
 SHOWN = (

@@ -14,9 +14,8 @@ from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
-from pipeline.methods.predict import fitting, follows, memory, plan, run, standing
-from pipeline.methods.predict.input_view import VotesView
-from pipeline.methods.predict.plan import PredictionPlan
+from pipeline.methods.predict import follows, plan, run
+from pipeline.methods.predict.plan import PredictionPlan, VotesView
 from pipeline.methods.predict.run import Config, PredictionRun
 from pipeline.methods.predict.settings import PredictSettings
 
@@ -33,7 +32,7 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     summary = 'batches of records vote on every token of a frozen model'
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
-    scores = standing.SCORES
+    scores = plan.SCORES
 
     def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -47,20 +46,20 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         return plan.plan_run(run, estimate, budget)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return standing.standing(units, epsilon, labels)
+        return plan.standing(units, epsilon, labels)
 
     def fitting(
         self, run: PredictionRun, has_room: HasRoom, order: float, *, reaches: bool = True
     ) -> tuple[FittingSetting, ...] | None:
         if reaches:
-            return fitting.fitting(run, has_room, order)
-        return fitting.fitting_order(run, has_room, order)
+            return plan.fitting(run, has_room, order)
+        return plan.fitting_order(run, has_room, order)
 
     def input_view(self, config: Config) -> VotesView:
         return VotesView(config)
 
     def needed_memory(self, run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
-        return memory.needed_memory(run.method, dtype, devices)
+        return plan.needed_memory(run.method, dtype, devices)
 
     def digests(self, run: PredictionRun) -> Mapping[str, str]:
         from pipeline.methods.fine_tune import released

@@ -19,7 +19,7 @@ from models.privacy.accounting import RunCost
 from pipeline.commands import exit_codes
 from pipeline.config import all_settings, job_config, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.predict.settings.clusters import EMBEDDERS
+from pipeline.methods.predict.settings import EMBEDDERS
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.prompt import PROMPT_PRESETS
 

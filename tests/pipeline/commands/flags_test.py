@@ -15,7 +15,7 @@ from pipeline import main
 from pipeline.commands import flags
 from pipeline.config import all_settings, settings_of
 from pipeline.methods import METHODS
-from pipeline.methods.fine_tune.instead import INSTEAD
+from pipeline.methods.fine_tune.settings import INSTEAD
 from pipeline.settings.job_config import OF_EVERY_RUN
 
 PANELS = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))

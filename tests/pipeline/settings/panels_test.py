@@ -11,7 +11,7 @@ from models import bundled, reference
 from models.decoders import family
 from pipeline.config import METHOD_PANEL, job_config, settings_of
 from pipeline.methods import METHODS
-from pipeline.methods.predict.settings.votes import Votes
+from pipeline.methods.predict.settings import Votes
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
 from pipeline.settings.input import Input

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from models.extras import MissingExtraError
-from pipeline import comparison, methods
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.methods.evolve import plan
+from pipeline.run import planned
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document
@@ -121,7 +122,7 @@ def test_embedding_takes_time_for_each_record() -> None:
 
 
 def test_an_endpoint_samples_at_its_own_pace() -> None:
-    found = comparison.planned(config(endpoint='http://localhost:1/v1', endpoint_model='any'))
+    found = planned.planned(config(endpoint='http://localhost:1/v1', endpoint_model='any'))
     assert ('Sampling', 'at the pace of the endpoint') in found.rows()
     assert found.estimate is not None and found.estimate.memory_bytes == 0
     assert found.computing_hours() is None
