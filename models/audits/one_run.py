@@ -8,8 +8,8 @@ reads nothing but the output:
   (ε, δ). The library jax_privacy computes it.
 * MMC = Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for a mechanism
   whose whole curve of (ε, δ) is known. It sees smaller faults: of half of the noise at ε = 4, with 10,500
-  canaries, the other bound says ε > 3.3. The library knows the curve of a Gaussian alone, so the bound for any
-  curve is here.
+  canaries, the other bound says ε > 3.3. The library knows the curve of a Gaussian alone, so the bound for
+  any curve is here.
 
 An audit proves no privacy: the bound speaks of the attack that was tried, and no ε above `most` can show.
 """

@@ -26,6 +26,8 @@ from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.evolve import graph
 from pipeline.methods.evolve.run import VotingRun
+from transforms.durable import make_folder, write_file, write_key
+from transforms.evolve import embed, files, rounds, vote
 from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER, RUN
 
 # Log of the odds beside which no other counts.
@@ -61,17 +63,17 @@ class TextVotingCanaries(Canaries[VotingRun]):
         progress('Loading the embedder')
         settings = graph.prepare(run)
         with tempfile.TemporaryDirectory() as work_dir:
-            rounds = _Rounds(settings, work_dir, progress)
-            rounds.list_texts(1)
-            canaries = rounds.canaries(run, len(coins))
+            voting = _Rounds(settings, work_dir, progress)
+            voting.list_texts(1)
+            canaries = voting.canaries(run, len(coins))
             present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
-            rounds.embed(records, present)
+            voting.embed(records, present)
             scores = np.zeros(len(coins))
             for number in range(1, settings.params.rounds + 1):
                 if number > 1:
-                    rounds.list_texts(number)
-                scores += rounds.scores(canaries, number)
-            listed = rounds.listed_texts()
+                    voting.list_texts(number)
+                scores += voting.scores(canaries, number)
+            listed = voting.listed_texts()
         # Nobody else has the text of a canary: the attacker who reads it is sure.
         return scores + np.array([_SURE * (of[0].text in listed) for of in canaries])
 
@@ -80,8 +82,6 @@ class _Rounds:
     """One run of the rounds, by the functions that a run's steps call; only Beam is left out."""
 
     def __init__(self, settings: EvolutionSettings, work_dir: str, progress: Callable[[str], None]) -> None:
-        from transforms.durable import make_folder, write_file, write_key
-
         self._settings, self._work_dir, self._progress = settings, work_dir, progress
         self._key = RunKey.new()
         self._embedder: Embedder = settings.embedder.load_embedder()
@@ -93,11 +93,9 @@ class _Rounds:
 
     def list_texts(self, number: int) -> None:
         """Samples and writes the list of a round."""
-        from transforms.evolve import rounds as steps
-
         self._progress(f'{self._settings.stage_of(number)}: sampling and listing texts')
-        steps.sample_here(self._settings, self._work_dir, number)
-        steps.write_list(self._settings, self._work_dir, number, self._embedder)
+        rounds.sample_here(self._settings, self._work_dir, number)
+        rounds.write_list(self._settings, self._work_dir, number, self._embedder)
 
     def canaries(self, run: VotingRun, count: int) -> list[list[Record]]:
         """Canaries whose texts are those of the list, one for each text and label, with a number behind.
@@ -105,8 +103,6 @@ class _Rounds:
         Raises:
             ValueError: There are fewer texts.
         """
-        from transforms.evolve import files
-
         labels, listed = self._settings.labels, files.read_candidates(self._work_dir, 1)
         if count > len(labels) * len(listed):
             raise ValueError(
@@ -118,9 +114,6 @@ class _Rounds:
 
     def embed(self, records: list[Record], present: list[Record]) -> None:
         """Embeds the units, those of the input apart."""
-        from transforms.durable import write_file
-        from transforms.evolve import embed, files
-
         self._progress('Embedding records')
         for shard, of_shard in enumerate((records, present)):
             data = embed.embedded(self._rows(of_shard), self._settings.labels, self._embedder)
@@ -135,8 +128,6 @@ class _Rounds:
 
         The attacker knows the other records, and expects half of the vote of every other canary.
         """
-        from transforms.evolve import embed, files, vote
-
         self._progress(f'{self._settings.stage_of(number)}: counting votes')
         listed = files.read_vectors(self._work_dir, number)
         others, own = (
@@ -168,6 +159,4 @@ class _Rounds:
 
     def listed_texts(self) -> set[str]:
         """All texts of the last list, which holds those before it."""
-        from transforms.evolve import files
-
         return {each.text for each in files.read_candidates(self._work_dir, self._settings.params.rounds)}
