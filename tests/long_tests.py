@@ -122,14 +122,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_sample_of_units_is_all_that_a_run_takes[difference in clusters]',
         'test_the_loss_of_a_median_run_stays_with_the_curator[None]',
     ),
-    'tests/pipeline/methods/predict/audit_test.py': (
-        'test_the_sparse_vector_is_audited_with_its_flags',
-        'test_a_long_run_is_audited_at_its_beginning',
-        'test_a_batch_of_news_stays_within_its_bound',
-        'test_the_job_passes_and_the_broken_job_fails[mean]',
-        'test_the_job_passes_and_the_broken_job_fails[median]',
-        'test_pasted_keys_come_out_and_aggregated_ones_do_not[mean]',
-    ),
     'tests/pipeline/durable_run_test.py': (
         'test_every_bundle_twice_writes_the_same[median-BundleBasedDirectRunner]',
         'test_killed_at_file_operations_a_run_ends_as_if_undisturbed[median-False]',

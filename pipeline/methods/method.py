@@ -18,7 +18,7 @@ from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run
@@ -169,7 +169,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
-        canary_sabotages: Ways to break it on purpose, of `pipeline.methods.canary_audit`, that make sense.
     """
 
     settings: type[M]
@@ -179,7 +178,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     memory_setting: ClassVar[str]
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
-    canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -321,8 +319,8 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     # --- Audits ---------------------------------------------------------------------
 
-    def canary_auditor(self) -> CanaryAuditor[R]:
-        """The audit of this method's runs by canaries.
+    def canaries(self) -> Canaries[R]:
+        """What an audit by canaries asks of this method.
 
         Raises:
             ValueError: There is no such audit of it.

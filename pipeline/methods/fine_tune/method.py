@@ -10,7 +10,7 @@ from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import model_digest, report_settings
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.fine_tune import follows, plan, run
 from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
 from pipeline.methods.fine_tune.run import Config, TuningRun
@@ -33,9 +33,6 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
     scores = plan.SCORES
-    canary_sabotages = frozenset(
-        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
-    )
 
     def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -93,7 +90,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
 
         return pages.pages(run, prepared, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[TuningRun]:
+    def canaries(self) -> Canaries[TuningRun]:
         from pipeline.methods.fine_tune.canaries import TuningCanaries
 
-        return TuningCanaries(self.canary_sabotages)
+        return TuningCanaries()

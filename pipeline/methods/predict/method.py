@@ -11,7 +11,7 @@ from models.records import BatchId, Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest, report_settings
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.methods.predict import follows, plan, run
@@ -33,7 +33,6 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
     scores = plan.SCORES
-    canary_sabotages = frozenset({'own-text'})
 
     def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -110,7 +109,7 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
 
         return pages.pages(run, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[PredictionRun]:
+    def canaries(self) -> Canaries[PredictionRun]:
         from pipeline.methods.predict.canaries import PredictionCanaries
 
-        return PredictionCanaries(self.canary_sabotages)
+        return PredictionCanaries()

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from models.audits import one_run
+from models.audits.result import CanaryAudit
 from models.privacy import accounting, report
 from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
 from models.privacy.report import GroupPlan, PrivacyReport
 from models.privacy.text_votes import TextVoteParams
-from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
 from pipeline.pages import (
     canaries_page,
@@ -105,19 +106,17 @@ def reports() -> Mapping[str, PrivacyReport]:
 
 
 def _canaries() -> CanaryAudit:
-    scores = np.random.default_rng(0).normal(size=400)
-    attacks = one_run.examine(
-        [
-            one_run.Attack(
-                name=name, reads=reads, scores=scores + shift, present=np.arange(400) % 3 == 0
-            )
-            for name, reads, shift in (('noisy votes', 'released', 0.0), ('gradients', 'restricted', 1.0))
-        ],
-        one_run.Guarantee(epsilon=3.0, delta=1e-6, curve=one_run.gaussian_deltas),
-    )  # fmt: skip
+    """The attacker tells nearly all canaries."""
+    coins = one_run.coins(400, 0)
+    scores = np.random.default_rng(0).normal(size=400) + 5.0 * coins
+
+    def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
+        return np.asarray(GaussianPrivacyLoss(2 / strength).get_delta_for_epsilon(epsilons))
+
+    guarantee = one_run.Guarantee(epsilon=2.0, delta=1e-6, curve=curve)
     return CanaryAudit(
-        method='refine', sabotage='half-noise', unit='user', seed=0, records=1234, delta=1e-6, epsilon=3.0,
-        confidence=0.95, epsilon_at_least=3.5, attacks=attacks,
+        method='refine', attack='noisy votes and lists', reads='released', unit='user', seed=0, records=1234,
+        delta=1e-6, epsilon=2.0, confidence=0.95, bounds=one_run.bounds(scores, coins, guarantee),
     )  # fmt: skip
 
 
