@@ -94,9 +94,7 @@ def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
         return [] if words[1] in _OF_FLINK_SH or words[1].isupper() else [f'no command {words[1]}']
     if words[0] == 'launch/dataflow/dataflow.sh':
         if words[1] in PROFILES:
-            words.insert(1, 'run')
-        if words[1] in ('run', 'run-template'):
-            return _unknown(command_line('dataflow'), words[1:])
+            return _unknown(command_line('dataflow'), ['run', *words[1:]])
         text = (ROOT / words[0]).read_text()
         return [] if f'\n{words[1]}() {{' in text else [f'no command {words[1]}']
     return []
@@ -113,7 +111,7 @@ def _unknown(command: Any, words: Sequence[str]) -> list[str]:
     cut = words.index('--') if '--' in words else len(words)
     named = [word.partition('=')[0] for word in words[:cut] if word.startswith('--')]
     faults = [f'no flag {flag}' for flag in named if flag not in {*_options(command), '--help'}]
-    if command.name in ('run', 'run-template'):  # whose rest are flags of generate
+    if command.name == 'run':  # of Dataflow: the rest are flags of generate
         faults += _unknown(command_line().commands['generate'], words[cut + 1 :])
     return faults
 

@@ -211,18 +211,30 @@ class Cluster:
         except OSError:  # the job manager still starts
             return set()
 
-    def wait_for_task_managers(self, number: int, without: Set[str] = frozenset()) -> None:
+    def wait_for_task_managers(self, other_than: Set[str] = frozenset()) -> None:
         wait_for(
-            lambda: len(now := self.task_managers()) == number and not without <= now, 120, 'registering'
+            lambda: len(now := self.task_managers()) == 3 and now != other_than,
+            120,
+            'registering three task managers',
         )
+
+    def stop(self) -> None:
+        """Stops it as the page says: the scripts wait for the processes, which this one adopted and has to reap."""
+        for script, name in (('taskmanager.sh', 'taskexecutor'), ('jobmanager.sh', 'standalonesession')):
+            stopping = self.processes(name)
+            with subprocess.Popen([*SCRIPT, script, 'stop-all'], env=self.environment):
+                psutil.wait_procs(stopping, timeout=60)
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """The living processes that Flink's scripts started under a name."""
+        pids = [int(pid) for path in self.state.glob(f'*{name}.pid') for pid in path.read_text().split()]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
     def busy(self) -> list[tuple[psutil.Process, psutil.Process]]:
         """Each task manager that has a Python worker, and the worker."""
-        pids = next(self.state.glob('*taskexecutor.pid')).read_text().split()
-        managers = [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
         return [
             (manager, child)
-            for manager in managers
+            for manager in self.processes('taskexecutor')
             for child in manager.children()
             if child.status() != psutil.STATUS_ZOMBIE and str(WORKER) in child.cmdline()
         ]

@@ -53,11 +53,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, listener: Listener) -> Ite
         for command in (['start-cluster.sh'], ['taskmanager.sh', 'start']):
             started = listener.run([*SCRIPT, *command], env=environment)
             assert started.returncode == 0, started.stderr
-        cluster.wait_for_task_managers(3)
+        cluster.wait_for_task_managers()
         yield cluster
     finally:
-        for script in ('taskmanager.sh', 'jobmanager.sh'):
-            subprocess.run([*SCRIPT, script, 'stop-all'], env=environment, check=True)
+        cluster.stop()
     places = listener.wait()
     assert not [place for place in places if place.is_reached_from_outside]
     assert set(ports.values()) <= {place.port for place in places}
@@ -153,7 +152,7 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
     assert local_run.corpus_now() == local_run.corpus
     assert kept.items() <= local_run.written().items()  # read back, not decoded
     listener.run([*SCRIPT, 'taskmanager.sh', 'start'], env=cluster.environment)
-    cluster.wait_for_task_managers(3, without=before)
+    cluster.wait_for_task_managers(other_than=before)
 
     told = told_by_flink(cluster) + screen.read_text(errors='replace')
     assert 'BeamApp' in told and 'RUNNING to FAILED' in told  # what was searched tells of jobs and of losses
