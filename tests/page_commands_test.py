@@ -91,7 +91,7 @@ def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
     if words[0] == 'launch/flink/flink.sh':
         if words[1] == 'run':
             return _unknown(command_line(), ['generate', *words[2:]])
-        return [] if words[1] in _OF_FLINK_SH or words[1].isupper() else [f'no command {words[1]}']
+        return [] if words[1] in {*_OF_FLINK_SH, '...'} else [f'no command {words[1]}']
     if words[0] == 'launch/dataflow/dataflow.sh':
         if words[1] in PROFILES:
             return _unknown(command_line('dataflow'), ['run', *words[1:]])

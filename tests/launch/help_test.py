@@ -31,7 +31,8 @@ def test_the_help_opens_with_an_example_whose_commands_exist() -> None:
 @pytest.mark.run
 def test_the_example_of_flink_is_of_the_demo() -> None:
     """Its settings are a config, of the records that its first line writes."""
-    example = list(commands_of(usage('launch/flink/flink.sh').partition('All commands')[0]))
+    lines = usage('launch/flink/flink.sh').partition('All commands')[0].splitlines()
+    example = [line.strip() for line in lines if line.startswith('  ')]
     assert {command: found for command in example if (found := faults_of(command))} == {}
     records, _, run, _ = (shlex.split(command) for command in example)
     config = read_config(str(ROOT / run[run.index('--config') + 1]), {})

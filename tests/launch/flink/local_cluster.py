@@ -219,7 +219,7 @@ class Cluster:
         )
 
     def stop(self) -> None:
-        """Stops it as the page says: the scripts wait for the processes, which this one adopted and has to reap."""
+        """Stops it as the page says. Flink's scripts wait for processes, which this one adopted and reaps."""
         for script, name in (('taskmanager.sh', 'taskexecutor'), ('jobmanager.sh', 'standalonesession')):
             stopping = self.processes(name)
             with subprocess.Popen([*SCRIPT, script, 'stop-all'], env=self.environment):
