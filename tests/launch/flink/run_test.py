@@ -138,9 +138,8 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
             for at_once in kills:
                 local_run.wait_for_batches(len(kept) + 1, job)
                 busy = cluster.busy()
-                for kind in at_once:
-                    manager, worker = busy.pop()
-                    (worker if kind == 'worker' else manager).kill()
+                for kind in at_once:  # of two task managers, if both decode
+                    (busy[0][1] if kind == 'worker' else busy[-1][0]).kill()
                 written = local_run.written()
                 assert len(kept) < len(written) < local_run.batches, 'it was not killed while decoding'
                 assert kept.items() <= written.items()  # read back, not decoded
