@@ -52,9 +52,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
     'tests/launch/flink/run_test.py': (
         'test_on_flink_another_method_releases_what_it_releases_locally',
     ),
-    'tests/launch/flink/worker_pool_test.py': (
-        'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',
-    ),
     'tests/models/clustering/minilm_test.py': (
         *(
          f'test_a_text_is_the_same_at_every_start_and_place_of_its_block[128-{dtype}]'
