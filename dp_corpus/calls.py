@@ -3,54 +3,49 @@
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import rich.console
 
-from dp_corpus.keywords import EvaluationSettings, RefineSettings, RunSettings, TrainingSettings
+from dp_corpus.keywords import EvaluationSettings, Place, RefineSettings, RunSettings, TrainingSettings
 from dp_corpus.results import Evaluated, Run
-from pipeline import comparison, terminal
 from pipeline import config as config_lib
-from pipeline.commands import evaluate as evaluate_command
-from pipeline.commands import fine_tune as fine_tune_command
-from pipeline.commands import generate as generate_command
-from pipeline.commands import refine as refine_command
-from pipeline.commands.flags import config_of
+from pipeline.evaluation import asked
+from pipeline.evaluation import settings as evaluation_settings
 from pipeline.methods.method import RunPlan
+from pipeline.pages import evaluation_page
+from pipeline.run import narrowed, planned, watched
+from pipeline.run.chosen import chosen
+from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 
-type Place = str | os.PathLike[str]
+type Settings = Mapping[str, config_lib.Setting]
 
-_OF_ANY_RUN = {name: setting.default for name, setting in config_lib.all_settings().items()}
-_OF_TRAINING = {name: _OF_ANY_RUN[name] for name in fine_tune_command.SETTINGS}
-_OF_REFINING = {name: _OF_ANY_RUN[name] for name in refine_command.SETTINGS}
-# What the functions have beside settings, or in place of a flag.
-_NOT_OF_EVALUATIONS = ('corpus', 'as_json', 'quiet')
-_OF_EVALUATIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(evaluate_command.evaluate).parameters.items()
-    if name not in _NOT_OF_EVALUATIONS
+# The settings that each function has as keywords, by its name.
+KEYWORDS: dict[str, Settings] = {
+    'plan': config_lib.all_settings(),
+    'generate': config_lib.all_settings(),
+    'fine_tune': narrowed.TRAINING,
+    'refine': narrowed.REFINING,
+    'evaluate': config_lib.of_panels(evaluation_settings.EvaluationSettings),
 }
 
 
-def _with_keywords[F: Callable[..., Any]](settings: Mapping[str, Any]) -> Callable[[F], F]:
-    """Gives a function's signature a keyword for each setting, for `help` and for completion."""
-
-    def named(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in settings.items()
-        ]
-        function.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        return function
-
-    return named
+def _with_keywords[F: Callable[..., Any]](function: F) -> F:
+    """Gives a function's signature a keyword for each of its settings, for `help` and for completion."""
+    signature = inspect.signature(function)
+    kept = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=setting.default)
+        for name, setting in KEYWORDS[function.__name__].items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*kept, *keywords])  # type: ignore[attr-defined]
+    return function
 
 
-@_with_keywords(_OF_ANY_RUN)
+@_with_keywords
 def plan(
     *,
     config: Place | None = None,
@@ -71,10 +66,10 @@ def plan(
         FileNotFoundError: A file is not there.
         ConnectionError: The ledger cannot be reached.
     """
-    return comparison.planned(config_of(_text(config), _given(settings, _OF_ANY_RUN)))
+    return planned.planned(chosen(_text(config), _values(settings, KEYWORDS['plan']))[0])
 
 
-@_with_keywords(_OF_ANY_RUN)
+@_with_keywords
 def generate(
     *,
     config: Place | None = None,
@@ -106,10 +101,13 @@ def generate(
         ConnectionError: The ledger cannot be reached; nothing has started.
         RuntimeError: A step failed; its details are with the curator, and not in the error.
     """
-    return _run(config_of(_text(config), _given(settings, _OF_ANY_RUN)), beam_arguments, quiet)
+    job_config, why = chosen(_text(config), _values(settings, KEYWORDS['generate']))
+    if why is not None:
+        _console(quiet).print(why, soft_wrap=True, markup=False)
+    return _run(job_config, beam_arguments, quiet)
 
 
-@_with_keywords(_OF_TRAINING)
+@_with_keywords
 def fine_tune(
     *,
     config: Place | None = None,
@@ -122,19 +120,19 @@ def fine_tune(
     `generate(adapter=run, output=...)` samples from it, for free.
 
     Args:
-        config: As of `generate`.
-        beam_arguments: As of `generate`.
-        quiet: As of `generate`.
+        config: A TOML file of settings; keyword arguments win.
+        beam_arguments: Options of Beam.
+        quiet: Whether nothing is shown while it runs.
         settings: Those of the run; `dp-corpus fine-tune --help` explains them.
 
     Raises:
-        Exception: As `generate`.
+        Exception: Every one that `generate` raises.
     """
-    job_config = fine_tune_command.config_for(_text(config), _given(settings, _OF_TRAINING))
+    job_config = narrowed.training(_text(config), _values(settings, narrowed.TRAINING))
     return _run(job_config, beam_arguments, quiet)
 
 
-@_with_keywords(_OF_REFINING)
+@_with_keywords
 def refine(
     corpus: Place,
     *,
@@ -147,19 +145,20 @@ def refine(
 
     Args:
         corpus: A `Run`, the folder of a finished run, or files of texts.
-        config: As of `generate`.
-        beam_arguments: As of `generate`.
-        quiet: As of `generate`.
+        config: A TOML file of settings; keyword arguments win.
+        beam_arguments: Options of Beam.
+        quiet: Whether nothing is shown while it runs.
         settings: Those of the run; `dp-corpus refine --help` explains them.
 
     Raises:
-        Exception: As `generate`.
+        Exception: Every one that `generate` raises.
     """
-    job_config = refine_command.config_for(os.fspath(corpus), _text(config), _given(settings, _OF_REFINING))
+    values = _values(settings, narrowed.REFINING)
+    job_config = narrowed.refining(os.fspath(corpus), _text(config), values)
     return _run(job_config, beam_arguments, quiet)
 
 
-@_with_keywords(_OF_EVALUATIONS)
+@_with_keywords
 def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[EvaluationSettings]) -> Evaluated:
     """Measures what a corpus is worth and whether it repeats a record: `dp-corpus evaluate`.
 
@@ -180,9 +179,13 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
         FileExistsError: The output is there already.
         RuntimeError: An error that nobody foresaw; its text is not shown, since it may quote records.
     """
-    given = {**_OF_EVALUATIONS, **_given(settings, _OF_EVALUATIONS)}
-    found = evaluate_command.evaluated(os.fspath(corpus), _console(quiet), **given)
-    return Evaluated(report=found, output=given['output'])
+    known = KEYWORDS['evaluate']
+    values = config_lib.with_lists(_values(settings, known), known)
+    chosen = evaluation_settings.EvaluationSettings(**values)
+    evaluation = asked.evaluate(os.fspath(corpus), chosen, _console(quiet))
+    if chosen.output is not None:
+        evaluation_page.write(evaluation, pathlib.Path(chosen.output))
+    return Evaluated(report=evaluation, output=chosen.output)
 
 
 def load(output: Place) -> Run:
@@ -201,8 +204,8 @@ def load(output: Place) -> Run:
 
 
 def _run(job_config: JobConfig, beam_arguments: Sequence[str], quiet: bool) -> Run:
-    solved = generate_command.ready(job_config)
-    generate_command.carry_out(solved, list(beam_arguments), _console(quiet))
+    solved = watched.ready(job_config)
+    watched.carry_out(solved, beam_arguments, _console(quiet))
     return Run(solved.output)
 
 
@@ -210,8 +213,8 @@ def _console(quiet: bool) -> rich.console.Console:
     return terminal.console(stderr=True, quiet=quiet)
 
 
-def _given(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Settings as flags give them: paths are text, and lists are tuples."""
+def _values(settings: Mapping[str, Any], known: Settings) -> dict[str, Any]:
+    """Values of keyword arguments as flags give them: paths are text, and lists are tuples."""
     for name, value in settings.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""What the functions return: places and documents, as objects that a notebook can show."""
+"""Results of the functions: places and documents, as objects that a notebook can show."""
 
 import dataclasses
 import functools
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, final
 
 from models import extras
 from models.privacy.report import PrivacyReport
-from pipeline.commands.evaluate import PAGE
-from pipeline.commands.report import read_released, read_report, render
 from pipeline.evaluation.evaluation import Evaluation
-from pipeline.pages import evaluation_page, notebook
+from pipeline.evaluation.settings import PAGE
+from pipeline.pages import evaluation_page, notebook, report_terminal
+from pipeline.release.report import read_released, read_report
 from transforms.run_files import REPORT_PAGE
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Run:
             ValueError: The run is not finished.
             FileNotFoundError: It has no texts, as one that trained an adapter alone.
         """
-        from pipeline import released_corpus
+        from pipeline.release import released_corpus
 
         return released_corpus.read_table(self.output)
 
@@ -111,13 +111,13 @@ class Run:
         return datasets.Dataset(self.table)
 
     def _repr_html_(self) -> str:
-        return notebook.shown(lambda console: render(self.report, self.output, console))
+        return notebook.shown(lambda console: report_terminal.render(self.report, console, self.output))
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """What an evaluation found. Where it has read records, it is for the curator alone.
+    """The result of an evaluation. Where it has read records, it is for the curator alone.
 
     Attributes:
         report: All figures, charts and texts.

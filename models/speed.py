@@ -21,7 +21,7 @@ def note(work: Work, tokens: int, seconds: float) -> None:
     """Notes a piece of work.
 
     Args:
-        work: 'decoding', with the prompts that are read for it, or 'training'.
+        work: 'decoding' or 'training'.
         tokens: Tokens of all rows together; a piece of none is left out.
         seconds: How long it took.
     """

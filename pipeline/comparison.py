@@ -16,6 +16,7 @@ from pipeline import methods
 from pipeline.config import METHOD, job_config, settings_of
 from pipeline.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
+from pipeline.run.planned import planned
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
@@ -30,7 +31,7 @@ TIME = 'Time: as fast as earlier runs with the model on this machine; not known 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What one method would do. All fields are public.
+    """A method's run beside those of others. All fields are public.
 
     Attributes:
         method: Its name.
@@ -104,7 +105,7 @@ def compare(given: Mapping[str, Any]) -> Comparison:
             continue
         found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
-        # Of the request, and of no method.
+        # The request is wrong, and no method.
         raise errors[0]
     best = min((each for each in found if each.why_not is None), key=_order, default=None)
     return Comparison(
@@ -114,25 +115,8 @@ def compare(given: Mapping[str, Any]) -> Comparison:
     )
 
 
-def planned(config: JobConfig[Any]) -> RunPlan:
-    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
-
-    Raises:
-        ValueError: The settings do not fit, the ledger does not know the dataset, or what an earlier run left
-            in the cache is damaged.
-        ConnectionError: The ledger is not there.
-    """
-    run, answer = methods.solve(config), None
-    method = methods.of(run)
-    if run.budget.dataset is not None:
-        from pipeline.run import charge
-
-        answer = charge.ask(run)
-    return method.plan(run, method.estimate(run), answer)
-
-
 def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
-    records, epsilon = config.input.records, config.budget.epsilon
+    records, epsilon = config.input.sampled_records, config.budget.epsilon
     labels = len(config.input.label_values)
     standing = method.standing(records or 0, epsilon, labels)
     return Compared(
@@ -152,7 +136,8 @@ def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPla
 
 def _unfit(method: Method[Any, Any], given: Mapping[str, Any], why: str) -> Compared:
     labels = max(1, len(given.get('labels') or ()))
-    standing = method.standing(given.get('records') or 0, given.get('epsilon'), labels)
+    units = (given.get('records') or 0) * given.get('sample_rate', 1.0)
+    standing = method.standing(units, given.get('epsilon'), labels)
     return Compared(
         method=method.name,
         summary=method.summary,
@@ -169,7 +154,11 @@ def _unfit(method: Method[Any, Any], given: Mapping[str, Any], why: str) -> Comp
 
 
 def _nearest(
-    method: Method[Any, Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
+    method: Method[Any, Any],
+    config: JobConfig[Any],
+    records: float | None,
+    epsilon: float | None,
+    labels: int,
 ) -> Score | None:
     """The score whose numbers are fewest times more or less than these; None of the bundled model."""
     if not method.scores or records is None or epsilon is None:
@@ -200,7 +189,7 @@ def _reason(best: Compared, found: list[Compared]) -> str:
 
 
 def _against(each: Compared) -> str:
-    """What speaks against a method, a sentence."""
+    """The objection to a method, a sentence."""
     if each.why_not is not None:
         return each.why_not
     if each.warnings:

@@ -34,9 +34,12 @@ _FOLLOWED = ('typical_words', 'examples')
 
 
 def method_help() -> str:
-    """What the key says of itself."""
+    """Help of the key that names the method."""
     known = '; '.join(f'{name}, {method.summary}' for name, method in METHODS.items())
-    return f'What makes a corpus of the records: {known}.'
+    return (
+        f'What makes a corpus of the records: {known}. Without it the one that suits the declared numbers, '
+        f'as `dp-corpus plan --compare` shows; {DEFAULT_METHOD} where they say nothing.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,21 +62,26 @@ class Setting:
     default: Any
     names_path: bool
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list of texts."""
+        return tuple[str, ...] in (self.type, *typing.get_args(self.type))
+
 
 def settings_of(method: str) -> dict[str, Setting]:
     """Every setting of a method's runs, by name, in the order of `--help`."""
-    found = _of_panels(Input, Budget)
+    found = of_panels(Input, Budget)
     chosen = typing.Literal[tuple(METHODS)]  # type: ignore[valid-type]
     found[METHOD] = Setting(
-        name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=DEFAULT_METHOD,
+        name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=None,
         names_path=False,
     )  # fmt: skip
     own = METHODS[method].settings
-    settings = _of_panels(own)
+    settings = of_panels(own)
     for name, text in own.added_help.items():
         settings[name] = dataclasses.replace(settings[name], help=f'{settings[name].help} {text}')
     in_order = sorted(settings.items(), key=lambda item: own.panels.index(item[1].panel))
-    return found | dict(in_order) | _of_panels(Output, Runner)
+    return found | dict(in_order) | of_panels(Output, Runner)
 
 
 def all_settings() -> dict[str, Setting]:
@@ -89,7 +97,7 @@ def all_settings() -> dict[str, Setting]:
             elif further := _further_help(setting.help, found[name].help):
                 both = f'{found[name].help} With --method {method}: {further}'
                 found[name] = dataclasses.replace(found[name], help=both)
-    last = _of_panels(Output, Runner)
+    last = of_panels(Output, Runner)
     return {name: found[name] for name in (*(name for name in found if name not in last), *last)}
 
 
@@ -100,7 +108,8 @@ def _further_help(text: str, known: str) -> str:
     return ' '.join(own[shared:])
 
 
-def _of_panels(*panels: type[panel.Panel]) -> dict[str, Setting]:
+def of_panels(*panels: type) -> dict[str, Setting]:
+    """The settings of dataclasses whose fields are made by `pipeline.settings.panel.setting`, by name."""
     return {
         field.name: Setting(
             name=field.name,
@@ -162,11 +171,11 @@ def following(**given: Any) -> dict[str, Follows]:
 def _following(
     method: Method[Any, Any], parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Follows]]:
-    """What follows, by part and name."""
+    """Settings that follow from declared numbers, by part and name."""
     own = parts[METHOD]
     if all(own.get(name) is None for name in _FOLLOWED):
         return {}
-    # Each panel checks its own values here: rules need not.
+    # Panels check their values here: rules need not.
     built = {part: of(**parts[part]) for part, of in _classes_of(method).items()}
     asked = Asked(
         input=built['input'],
@@ -265,7 +274,7 @@ def read_config(
 
     Args:
         path: The TOML file, or None.
-        flags: Values by setting; None means that the flag was not given.
+        flags: Values by setting, lists also as texts with commas; None means that the flag was not given.
         keys: What the file may hold; None for every setting.
 
     Raises:
@@ -293,7 +302,7 @@ def read_settings(
                 'all that it has: leave the key out.'
             )
     for name, value in entries.items():
-        if isinstance(value, list) and known[name].type == tuple[str, ...]:
+        if isinstance(value, list) and known[name].is_list:
             entries[name] = tuple(value)
     if isinstance(entries.get('labels'), dict):
         entries['labels'] = _labels_of(entries['labels'])
@@ -301,7 +310,7 @@ def read_settings(
         if any(flags.get(name) is not None for name in names):
             for name in names:
                 entries.pop(name, None)  # a flag replaces its counterpart in the file
-    return entries | {name: value for name, value in flags.items() if value is not None}
+    return entries | {name: value for name, value in with_lists(flags, known).items() if value is not None}
 
 
 def _entries(path: str) -> dict[str, Any]:
@@ -312,6 +321,15 @@ def _entries(path: str) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding='utf-8'))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f'Expected TOML in config={path!r}, got: {error}.') from error
+
+
+def with_lists(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Values by setting, with a tuple for each comma list, as flags and keyword arguments may give one."""
+    values = dict(values)
+    for name, value in values.items():
+        if isinstance(value, str) and name in settings and settings[name].is_list:
+            values[name] = tuple(part.strip() for part in value.split(',') if part.strip())
+    return values
 
 
 def _alternatives() -> dict[str, set[str]]:

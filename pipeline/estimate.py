@@ -1,4 +1,4 @@
-"""How long a run takes: its tokens, times what a token took in an earlier run on this machine.
+"""The time of a run: its tokens, times the seconds of a token in an earlier run on this machine.
 
 A run that ends here leaves the seconds of a token in the user's cache folder (`models/cache.py`), a file for
 each kind of work, model, type of weights and processor, and nothing else of the run (METHOD 8). Nothing is
@@ -22,7 +22,7 @@ from models.speed import Work
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast a run on this machine was.
+    """The speed of a run on this machine.
 
     Attributes:
         device: The device that JAX took.
@@ -35,7 +35,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a run takes of this machine. All fields are public.
+    """Time and memory of a run on this machine. All fields are public.
 
     Loading the model, compiling, reading and embedding records come on top.
 
@@ -57,7 +57,7 @@ class Estimate:
 
     @property
     def hours(self) -> float | None:
-        """Of all work; None where a part of it is not known."""
+        """Hours of all work; None where a part of it is not known."""
         if self.training_hours is None or self.decoding_hours is None:
             return None
         return self.training_hours + self.decoding_hours
@@ -86,7 +86,7 @@ class Estimate:
 
 
 def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes: int) -> Estimate:
-    """What a run takes of this machine.
+    """Time and memory of a run on this machine.
 
     Args:
         model: The model's name.
@@ -119,7 +119,7 @@ def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes
 
 
 def file_of(model: str, dtype: Dtype, work: Work) -> pathlib.Path:
-    """Where the speed of this machine is kept; the file need not exist."""
+    """The file with the speed of this machine; it need not exist."""
     name = f'{model} {dtype} {work} {_processor()} {os.environ.get("JAX_PLATFORMS", "")}'
     return cache.cache_folder() / 'speed' / f'{re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")}.json'
 
@@ -142,7 +142,7 @@ def keep(model: str, dtype: Dtype) -> None:
 
 
 def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
-    """How fast the last such run on this machine was; None without one.
+    """The speed of the last such run on this machine; None without one.
 
     Raises:
         ValueError: The file is damaged.

@@ -36,14 +36,14 @@ def build(
         files: The input files that were looked at.
     """
     method, work_dir, output = methods.of(run), run.work_dir, run.output
-    # What follows travels to workers.
+    # Workers get the run without its ledger.
     of_workers = run.for_workers()
 
     # records: Record, rejected: Rejection
     records, rejected = _read(root, run, files)
     # sampled: Record, left_out: one int, restricted, or none where all are taken
     sampled, left_out = _sample(records, run)
-    # Of what the method makes its rows and the plan are releasable, and nothing else.
+    # made.rows and made.plan are releasable; the others are the curator's.
     made = method.generate(of_workers, prepared, sampled)
     totals = made.rows | 'Corpus' >> WriteCorpus(made.plan, output, run.shards, run.columns)
     render = functools.partial(render_released, of_workers, prepared, software_versions(), charge)

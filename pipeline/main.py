@@ -15,28 +15,23 @@ import rich.markup
 import typer
 
 from models.extras import MissingExtraError
-from pipeline import terminal
 from pipeline.commands import (
     audit,
-    centers,
     check,
     evaluate,
     exit_codes,
-    export,
-    fine_tune,
     generate,
-    help_pages,
     ledger,
     models,
     plan,
-    refine,
-    report,
+    prepare,
+    release,
     schema,
-    split,
     start,
 )
 from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
+from pipeline.screen import terminal
 
 
 def _show_version(asked: bool) -> None:
@@ -52,7 +47,6 @@ app = typer.Typer(
     rich_markup_mode='rich',
     pretty_exceptions_enable=False,
 )
-help_pages.install()
 
 
 @app.callback()
@@ -69,16 +63,18 @@ def _of_all_commands(
 app.command()(start.start)
 app.command(cls=MethodCommand)(plan.plan)
 app.command(cls=MethodCommand)(check.check)
-# What follows a bare -- is Beam's.
+# Arguments after a bare -- are Beam's.
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
-app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
-app.command(context_settings=_TAKES_OPTIONS)(refine.refine)
-app.command()(report.report)
-app.command()(export.export)
-app.command()(split.split)
+app.command(context_settings=_TAKES_OPTIONS)(generate.predict)
+app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
+app.command(context_settings=_TAKES_OPTIONS)(generate.evolve)
+app.command(context_settings=_TAKES_OPTIONS)(generate.refine)
+app.command()(release.report)
+app.command()(release.export)
+app.command()(prepare.split)
 app.command()(evaluate.evaluate)
-app.command()(centers.centers)
+app.command()(prepare.centers)
 app.command()(schema.schema)
 app.add_typer(models.app, name='models')
 app.add_typer(ledger.app, name='ledger')
@@ -120,7 +116,7 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
     if not shown:
         terminal.console(stderr=True).print(f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True)
     if sys.stderr.isatty():
-        # Whoever sits there may look into the files; a log may not.
+        # The person at a terminal may look into the curator's files; a log may not.
         terminal.console(stderr=True).print(
             *_for_the_curator(error), sep='\n', soft_wrap=True, markup=False, highlight=False
         )
@@ -128,7 +124,7 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
 
 
 def _for_the_curator(error: BaseException | None) -> Iterator[str]:
-    """What errors and their causes know that no text of an exception may hold."""
+    """Texts for the curator's eyes, which errors and their causes hold beside the released ones."""
     while error is not None:
         if (restricted := getattr(error, 'for_the_curator', None)) is not None:
             yield restricted

@@ -11,7 +11,7 @@ from pipeline.settings.prompt import Prompt
 
 # The preset for weights that were tuned to follow instructions, beside that for weights as they were trained.
 INSTRUCTION = 'instruction'
-# Of a run with default settings, in which nothing else decides the memory.
+# Settings of a run in which nothing but defaults decides the memory.
 _DEFAULT_RUN = {'epsilon': 1.0, 'delta': 1e-6}
 
 

@@ -7,7 +7,7 @@ from pipeline.settings.prompt import Prompt
 
 
 def turns_warning(settings: Prompt) -> str | None:
-    """What to think about where weights and prompt are a wrong pair; None where nothing tells that they are.
+    """A warning where weights and prompt are a wrong pair; None where nothing tells that they are.
 
     A template that writes `<start_of_turn>` asks in turns. The files of weights that were tuned to answer in
     turns hold a chat template.

@@ -35,6 +35,7 @@ KNOW_GEMMA = (GEMMA_ROOM, 'models.bundled')
 TABLE_OF_FAMILIES = 'models.decoders'
 # Rooms that another program could use without a run, and what they therefore know nothing of.
 STAND_ALONE = ('pipeline.ledger', 'pipeline.evaluation')
+COMMANDS = 'pipeline.commands'
 A_RUN = ('pipeline.job', 'pipeline.config', 'pipeline.settings', 'pipeline.methods')
 
 # The only libraries that an import may be deferred for, or for a module of ours that imports one of
@@ -251,6 +252,16 @@ def rooms_stand_alone(tree: Imports) -> list[str]:
     ]
 
 
+def commands_are_the_command_lines(tree: Imports) -> list[str]:
+    """Commands parse and print: neither the library nor a room of pipeline stands on them."""
+    return [
+        str(each)
+        for each in tree.all()
+        if _within(each.imported, COMMANDS)
+        and not any(_within(each.importer, place) for place in (COMMANDS, 'pipeline.main', 'launch'))
+    ]
+
+
 def no_circles(tree: Imports) -> list[str]:
     """No file imports itself by way of others."""
     return [
@@ -340,6 +351,7 @@ CONTRACTS: tuple[Callable[[Imports], list[str]], ...] = (
     layers,
     privacy_stands_alone,
     rooms_stand_alone,
+    commands_are_the_command_lines,
     no_circles,
     one_file_imports_gemma,
     families_by_the_table,

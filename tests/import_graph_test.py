@@ -35,7 +35,13 @@ def test_the_contracts_name_what_is_there(tree: Imports) -> None:
     }
     assert files <= tree.modules and len(files) > 200
     named = {import_graph.PRIVACY, import_graph.GEMMA_FILE, import_graph.TABLE_OF_FAMILIES}
-    named |= {*import_graph.KNOW_GEMMA, *import_graph.STAND_ALONE, 'pipeline.job', 'pipeline.methods'}
+    named |= {
+        *import_graph.KNOW_GEMMA,
+        *import_graph.STAND_ALONE,
+        import_graph.COMMANDS,
+        'pipeline.job',
+        'pipeline.methods',
+    }
     assert named <= tree.modules
     assert {'pipeline.config', 'pipeline.settings'} & tree.modules
     assert {each.imported for each in tree.all() if each.importer == import_graph.GEMMA_FILE} >= {'gemma'}
@@ -133,6 +139,15 @@ BAD = {
         'rooms_stand_alone',
         'pipeline/evaluation/surface.py:1: imports pipeline.pages.page, '
         'then pipeline/pages/page.py:2: imports pipeline.methods.predict.plan',
+    ),
+    'the package for Python calls a command': (
+        {
+            'pipeline/commands/plan.py': '',
+            'pipeline/main.py': 'from pipeline.commands import plan',
+            'dp_corpus/calls.py': 'from pipeline.commands import plan',
+        },
+        'commands_are_the_command_lines',
+        'dp_corpus/calls.py:1: imports pipeline.commands.plan',
     ),
     'two files import one another': (
         {'pipeline/a.py': 'from pipeline import b', 'pipeline/b.py': 'from pipeline import a'},

@@ -21,7 +21,7 @@ REASONS: dict[str, str] = {
     'tests/models/generate/individual_weights_test.py::test_spending_hangs_on_no_other_text_given_the_released_prefix': (  # noqa: E501
         'It decodes nine batches with Gemma 3 270M, whose rounding a smaller model would not show.'
     ),
-    'tests/pipeline/commands/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
+    'tests/pipeline/screen/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
         'Two processes load all libraries and the model, one to be stopped and one to go on.'
     ),
     'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix': (
@@ -51,9 +51,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
     ),
     'tests/launch/flink/run_test.py': (
         'test_on_flink_another_method_releases_what_it_releases_locally',
-    ),
-    'tests/launch/flink/worker_pool_test.py': (
-        'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',
     ),
     'tests/models/clustering/minilm_test.py': (
         *(
@@ -115,20 +112,12 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_run_is_that_of_one_column_with_all_values[fine-tune]',
         'test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each[all-weights]',
     ),
-    'tests/pipeline/commands/interrupt_test.py': (
+    'tests/pipeline/screen/interrupt_test.py': (
         'test_a_run_ends_at_any_stage_and_goes_on_later[loading]',
     ),
     'tests/pipeline/job_test.py': (
         'test_a_sample_of_units_is_all_that_a_run_takes[difference in clusters]',
         'test_the_loss_of_a_median_run_stays_with_the_curator[None]',
-    ),
-    'tests/pipeline/methods/predict/audit_test.py': (
-        'test_the_sparse_vector_is_audited_with_its_flags',
-        'test_a_long_run_is_audited_at_its_beginning',
-        'test_a_batch_of_news_stays_within_its_bound',
-        'test_the_job_passes_and_the_broken_job_fails[mean]',
-        'test_the_job_passes_and_the_broken_job_fails[median]',
-        'test_pasted_keys_come_out_and_aggregated_ones_do_not[mean]',
     ),
     'tests/pipeline/durable_run_test.py': (
         'test_every_bundle_twice_writes_the_same[median-BundleBasedDirectRunner]',

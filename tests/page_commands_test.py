@@ -15,19 +15,24 @@ import typer.main
 from launch.dataflow import main as dataflow
 from launch.dataflow.profiles import PROFILES
 from launch.demo import records
-from launch.flink import main as flink
 from models import bundled
 from pipeline import main
-from pipeline.commands import audit, check, fine_tune, flags, generate, plan
+from pipeline.commands import audit, check, generate, plan
+from pipeline.run import narrowed
 from tests import pages
 from tests.pages import ROOT
 
 # As a shell's prompt or a comment would: what is shown around a command.
 _END = re.compile(r'\s(?:&|\||>|2>|#|;)(?:\s|$).*')
-# Commands that build the config of a run from their flags, and their modules.
-_OF_A_RUN = {
-    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': fine_tune, 'canaries': audit,
-}  # fmt: skip
+# Commands that build the config of a run from their flags, with the modules and the functions that do.
+_OF_A_RUN: dict[str, tuple[Any, str]] = {
+    **{
+        name: (module, 'chosen')
+        for name, module in (('plan', plan), ('check', check), ('generate', generate))
+    },
+    **dict.fromkeys(('predict', 'evolve', 'fine-tune', 'refine'), (narrowed, 'read_config')),
+    'canaries': (audit, 'read_config'),
+}
 # What pages leave out with `...` or in the file of --config: one of each is enough.
 _ENOUGH = {
     '--epsilon': ('--epsilon', '--context-budget', '--max-private-tokens', '--noise-multiplier', '--adapter'),
@@ -41,6 +46,9 @@ _SAMPLES = {**_VALUES, '--batch-size': '64', '--rho': '0.5', '--dtype': 'float32
 # Files that a config reads when it is built, and a page does not have: one of the checkout in its place.
 _IN_PLACE = {'--centers': str(bundled.FOLDER / 'centers'), '--json-schema': 'launch/demo/clinic_visit.json'}
 
+# Its own command beside `run`, and the scripts of Flink that pages use.
+_OF_FLINK_SH = {'fetch', 'start-cluster.sh', 'stop-cluster.sh', 'jobmanager.sh', 'taskmanager.sh', 'flink'}
+
 
 @functools.cache
 def command_line(program: str = 'dp-corpus') -> Any:
@@ -49,7 +57,7 @@ def command_line(program: str = 'dp-corpus') -> Any:
         app = typer.Typer(add_completion=False)
         app.command()(records.main)
     else:
-        app = {'dp-corpus': main.app, 'flink': flink.app, 'dataflow': dataflow.app}[program]
+        app = {'dp-corpus': main.app, 'dataflow': dataflow.app}[program]
     return typer.main.get_command(app)
 
 
@@ -87,12 +95,12 @@ def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
     if not (ROOT / words[0]).is_file():
         return [f'no file {words[0]}']
     if words[0] == 'launch/flink/flink.sh':
-        return _unknown(command_line('flink'), words[1:])
+        if words[1] == 'run':
+            return _unknown(command_line(), ['generate', *words[2:]])
+        return [] if words[1] in {*_OF_FLINK_SH, '...'} else [f'no command {words[1]}']
     if words[0] == 'launch/dataflow/dataflow.sh':
         if words[1] in PROFILES:
-            words.insert(1, 'run')
-        if words[1] in ('run', 'run-template'):
-            return _unknown(command_line('dataflow'), words[1:])
+            return _unknown(command_line('dataflow'), ['run', *words[1:]])
         text = (ROOT / words[0]).read_text()
         return [] if f'\n{words[1]}() {{' in text else [f'no command {words[1]}']
     return []
@@ -109,7 +117,7 @@ def _unknown(command: Any, words: Sequence[str]) -> list[str]:
     cut = words.index('--') if '--' in words else len(words)
     named = [word.partition('=')[0] for word in words[:cut] if word.startswith('--')]
     faults = [f'no flag {flag}' for flag in named if flag not in {*_options(command), '--help'}]
-    if command.name in ('run', 'run-template'):  # whose rest are flags of generate
+    if command.name == 'run':  # of Dataflow: the rest are flags of generate
         faults += _unknown(command_line().commands['generate'], words[cut + 1 :])
     return faults
 
@@ -141,7 +149,8 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
         if name not in _OF_A_RUN:
             command.make_context(name, arguments)
             return []
-        with mock.patch.object(_OF_A_RUN[name], 'config_of', _built_by(flags.config_of)):
+        module, function = _OF_A_RUN[name]
+        with mock.patch.object(module, function, _built_by(getattr(module, function))):
             command.main(args=[*arguments, *words[cut:]], standalone_mode=False)
     except _Built:
         return []
@@ -151,9 +160,9 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
     return [] if '--compare' in words else ['builds no config']
 
 
-def _built_by(config_of: Callable[..., Any]) -> Callable[..., Any]:
+def _built_by(build_config: Callable[..., Any]) -> Callable[..., Any]:
     def build(*args: Any, **kwargs: Any) -> Any:
-        config_of(*args, **kwargs)
+        build_config(*args, **kwargs)
         raise _Built
 
     return build
@@ -235,7 +244,8 @@ def test_commands_are_found() -> None:
     [
         ('dp-corpus generat --input x', 'no command generat'),
         ('dp-corpus ledger add x --epsilom 3', 'no flag --epsilom'),
-        ('launch/flink/flink.sh run -- --no-such-flag', 'no flag --no-such-flag'),
+        ('launch/flink/flink.sh run --no-such-flag -- --of-beam', 'no flag --no-such-flag'),
+        ('launch/flink/flink.sh start', 'no command start'),
         ('launch/dataflow/dataflow.sh nvidia-l4 --zones x', 'no flag --zones'),
         ('launch/nowhere.sh start', 'no file launch/nowhere.sh'),
         ('python -m tests.benchmarks.no_such_benchmark', 'no module tests.benchmarks.no_such_benchmark'),

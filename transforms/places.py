@@ -139,6 +139,18 @@ def none_found(part: str, pattern: str) -> FileNotFoundError:
     return FileNotFoundError(f'Expected files for each pattern, got none for pattern={part!r}. {remedy}')
 
 
+def check_local_files(pattern: str) -> None:
+    """Refuses a plain path of this machine that is not there; `transforms.read` looks at other places.
+
+    Raises:
+        FileNotFoundError: See above.
+    """
+    for path in split_patterns(pattern):
+        is_plain = '://' not in path and not path.endswith('/')
+        if is_plain and not set(path) & set('*?[') and not os.path.exists(path):
+            raise none_found(path, pattern)
+
+
 def is_database(place: str) -> bool:
     """Whether a text is the URL of a database."""
     scheme, separator, _ = place.strip().partition('://')

@@ -29,6 +29,7 @@ from models import bundled, extras
 from models.clustering import embedder as embedder_lib
 from models.clustering import form
 from models.clustering.embedder import Embedder
+from models.decoders import family
 from models.privacy import intact
 
 SHIPPED = bundled.CENTERS
@@ -326,6 +327,38 @@ class ClusterSettings:
                 f'MiniLM, and none of them for TF-IDF, got embedder={self.embedder!r} with {sum(given)} of '
                 'them. Give all four, or none.'
             )
+
+    @classmethod
+    def of_embedder(
+        cls, embedder: str, *, model: str, checkpoint: str | None, tokenizer: str | None, dtype: str
+    ) -> 'ClusterSettings':
+        """Settings of an embedder that a command line names.
+
+        Args:
+            embedder: As the attribute.
+            model: Name of the model for 'decoder'; 'bundled' with every other embedder.
+            checkpoint: Its weights; None for those that are here.
+            tokenizer: Its SentencePiece file; None for the one that is here.
+            dtype: 'float32' or 'bfloat16'.
+
+        Raises:
+            ValueError: A model with another embedder than 'decoder', or a model whose files are missing.
+        """
+        if embedder == 'decoder':
+            files = family.files_of(model, checkpoint, tokenizer)
+            return cls(
+                embedder=embedder,
+                model=model,
+                checkpoint=files.checkpoint,
+                tokenizer=files.tokenizer,
+                dtype=dtype,
+            )
+        if (model, checkpoint, tokenizer, dtype) != ('bundled', None, None, 'float32'):
+            raise ValueError(
+                f"Expected a model with embedder='decoder' only, got embedder={embedder!r}, model={model!r}, "
+                f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}, dtype={dtype!r}. Leave them out.'
+            )
+        return cls(embedder=embedder)
 
     def _decoder_settings(self) -> tuple[Any, Any, Any, Any]:
         return self.model, self.checkpoint, self.tokenizer, self.dtype

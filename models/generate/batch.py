@@ -7,13 +7,12 @@
 import collections
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from models import activity, records, speed
+from models import activity, records
 from models.constraints import Constraint, Grammar
 from models.decoders import decoder as decoder_lib
 from models.generate import loop, rows
@@ -153,8 +152,7 @@ class BatchGenerator:
             activity.report(activity.Activity(doing, batch_id, tokens, most))
 
         watch('Reading public prompts', 0)
-        started = time.monotonic()
-        stream = loop.decode_stream(
+        return loop.decode_stream(
             self.decoder,
             self.public_rows(batch.label, reference),
             self.writer.private_prompts(batch.label, batch.contexts),
@@ -164,9 +162,6 @@ class BatchGenerator:
             stop_rule=self.stop_rule,
             watch=watch,
         )
-        of_row = self.decoder.shapes.max_prompt_tokens + len(stream.tokens)
-        speed.note('decoding', len(batch.contexts) * of_row, time.monotonic() - started)
-        return stream
 
     def _texts(self, examples: Sequence[ExampleTokens], cells: Sequence[int] | None) -> list[str]:
         texts = self.writer.texts([example.tokens for example in examples])

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models import speed
 from models import stop_rule as stop_rules
 from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
@@ -140,8 +141,9 @@ def decode_stream(
         states, tuple(len(part) for part in prompts.is_private), constraint=constraint, params=params
     )
     place = begun.place._replace(cache=(*public_cache, *prompts.cache))
-    loop = _decode_in_stretches(run, begun._replace(place=place), params, watch)
-    end, contexts = int(loop.written), len(private_prompts)
+    contexts = len(private_prompts)
+    loop = _decode_in_stretches(run, begun._replace(place=place), contexts, params, watch)
+    end = int(loop.written)
     spending = None
     if loop.charged is not None:
         # Padding rows come last.
@@ -157,7 +159,11 @@ def decode_stream(
 
 
 def _decode_in_stretches(
-    run: Callable[[_Loop, jax.Array], _Loop], loop: _Loop, params: MechanismParams, watch: Watch
+    run: Callable[[_Loop, jax.Array], _Loop],
+    loop: _Loop,
+    contexts: int,
+    params: MechanismParams,
+    watch: Watch,
 ) -> _Loop:
     """Runs the loop to its end, about a second at a time.
 
@@ -166,6 +172,7 @@ def _decode_in_stretches(
     Args:
         run: `_run_loop` of one batch: from the carry and `until` to the carry.
         loop: The carry before the first token; its cache is given away.
+        contexts: Rows that vote.
         params: The mechanism.
         watch: As of `decode_stream`.
     """
@@ -178,7 +185,9 @@ def _decode_in_stretches(
         loop = run(loop, jnp.int32(until))
         before, tokens = tokens, int(loop.written)
         if before:
-            pace = (time.monotonic() - started) / (tokens - before)
+            seconds = time.monotonic() - started
+            pace = seconds / (tokens - before)
+            speed.note('decoding', contexts * (tokens - before), seconds)
         stretch = 1 if pace is None else max(1, int(_STRETCH_SECONDS / max(pace, 1e-6)))
         until = min(tokens + stretch, params.max_batch_tokens)
     return loop

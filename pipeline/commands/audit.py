@@ -6,12 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from models import extras
-from pipeline import curator_files, methods, terminal
-from pipeline.canaries import Sabotage
-from pipeline.commands import exit_codes, flags, screen
-from pipeline.commands.flags import config_of, with_config_flags
+from pipeline import methods
+from pipeline.commands import exit_codes, flags
+from pipeline.config import all_settings, read_config
 from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
+from pipeline.release import apart
+from pipeline.screen import off_screen, terminal
 
 app = typer.Typer(
     help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
@@ -21,17 +22,13 @@ app = typer.Typer(
 
 
 @app.command('canaries')
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def canaries(
     config: flags.ConfigFlag = None,
     canaries: Annotated[
         int, typer.Option('--canaries', help='Made-up units; a fair coin puts each in or leaves it out.')
     ] = 512,
     seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
-    sabotage: Annotated[
-        Sabotage,
-        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
-    ] = 'none',
     result_file: Annotated[
         str | None,
         typer.Option(
@@ -41,36 +38,34 @@ def canaries(
     as_json: flags.JsonFlag = False,
     **settings: Any,
 ) -> None:
-    """Put made-up units into one run and let attackers guess which: a lower bound on epsilon.
+    """Put made-up units into one run and let an attacker guess which: a lower bound on epsilon.
 
     Example: dp-corpus audit canaries --method refine --corpus public.jsonl --records 4000 --epsilon 3
 
     Any method; charges no budget. With an input its records are in the run too. Ends with 1
-    where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
+    where the guesses contradict what is proven. An audit proves no privacy.
     """
     path = None if result_file is None else pathlib.Path(result_file)
-    job_config = config_of(config, settings)
+    job_config = read_config(config, settings)
     method = methods.of(job_config)
     # Both before the libraries are loaded, which takes a while.
-    canary_audit.check(job_config, canaries, sabotage, method.canary_sabotages)
+    canary_audit.check(job_config, canaries)
     if path is not None:
-        curator_files.check(path, curator_files.PAGE_OR_JSON)
+        apart.check_file(path, apart.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
-    of_run = job_config.method.extras(is_local=job_config.runner.is_local)
-    extras.need(*of_run, extras.GEMMA, use=f'an audit of method={method.name!r}')
-    screen.silence_libraries()
+    libraries = job_config.method.extras(is_local=job_config.runner.is_local)
+    extras.need(*libraries, extras.GEMMA, use=f'an audit of method={method.name!r}')
+    off_screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
-    with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
-        result = method.canary_auditor().audit(
-            methods.solve(job_config, launch=True),
-            canaries=canaries,
-            seed=seed,
-            sabotage=sabotage,
-            progress=status.update,
+    with console.status('Starting') as status, off_screen.without_chatter(), off_screen.unquoted():
+        run = methods.solve(job_config, launch=True)
+        result = canary_audit.audit(
+            method.canaries(), run, canaries=canaries, seed=seed, progress=status.update
         )
     if path is not None:
-        canaries_page.write_audit(result, path)
+        content = result.to_json() if path.suffix == '.json' else canaries_page.render_html(result)
+        apart.write(path, content, apart.PAGE_OR_JSON)
     if as_json:
         print(result.to_json(), end='')
     else:

@@ -1,4 +1,4 @@
-"""`dp-corpus check`: what a run would find in its input, for the curator alone."""
+"""`dp-corpus check`: a look at the input as a run would read it, for the curator alone."""
 
 import contextlib
 import typing
@@ -11,22 +11,24 @@ import rich.table
 import rich.text
 import typer
 
-from pipeline import methods, terminal
-from pipeline.commands import flags, screen
-from pipeline.commands.flags import config_of, with_config_flags
+from pipeline import methods
+from pipeline.check.input_check import InputCheck
+from pipeline.commands import flags
+from pipeline.config import all_settings
+from pipeline.run.chosen import chosen
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 
 if typing.TYPE_CHECKING:
-    from pipeline.input_check import InputCheck
     from transforms.read import Rejection
 
-# What makes a config one where nothing says what is spent; no figure here follows from it.
+# Values that a config needs where no flag says what is spent; no figure here follows from them.
 _SPENT = {'epsilon': 1.0, 'delta': 1e-9}
 _SPENDING = {
     'epsilon': ('epsilon', 'context_budget', 'max_private_tokens', 'noise_multiplier'),
     'delta': ('delta', 'records'),
 }
-# Of a rejected row.
+# Characters of a rejected row that are shown.
 SHOWN_CHARACTERS = 300
 NOTICE = (
     'For the curator alone: true figures of private records. Nothing of it is released and nothing charged; '
@@ -35,7 +37,7 @@ NOTICE = (
 )
 
 
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def check(
     config: flags.ConfigFlag = None,
     show_rejected: Annotated[
@@ -57,7 +59,7 @@ def check(
     for name, alike in _SPENDING.items():
         if config is None and all(settings.get(other) is None for other in alike):
             settings[name] = _SPENT[name]
-    job_config = config_of(config, settings)
+    job_config, _ = chosen(config, settings)
     if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
     if show_rejected and as_json:
@@ -65,10 +67,10 @@ def check(
             f'Expected a screen for rejected rows, got show_rejected={show_rejected} with --json. No '
             'document holds rows: leave one of them out.'
         )
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     console = terminal.console(stderr=True, quiet=as_json)
-    with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
-        from pipeline import input_check
+    with _progress(console) as on_progress, off_screen.without_chatter(), off_screen.unquoted():
+        from pipeline.check.records import check_records
 
         rejected: list[Rejection] = []
 
@@ -76,11 +78,11 @@ def check(
             if len(rejected) < show_rejected:
                 rejected.append(row)
 
-        found = input_check.check_records(job_config, on_progress, keep)
+        result = check_records(job_config, on_progress, keep)
     if as_json:
-        print(found.to_json(), end='')
+        print(result.to_json(), end='')
     else:
-        print_check(found, terminal.console(), job_config, rejected)
+        print_check(result, terminal.console(), job_config, rejected)
 
 
 @contextlib.contextmanager
@@ -95,7 +97,7 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
 
 
 def print_check(
-    found: 'InputCheck',
+    result: InputCheck,
     console: rich.console.Console,
     config: JobConfig,
     rejected: Sequence['Rejection'],
@@ -109,19 +111,21 @@ def print_check(
     console.print()
     view, words = methods.of(config).input_view(config), config.input.declared_words
     facts = rich.table.Table(show_header=False, box=None, pad_edge=False)
-    files = found.files[0] if len(found.files) == 1 else f'{len(found.files):,} files'
+    files = result.files[0] if len(result.files) == 1 else f'{len(result.files):,} files'
     rows = [
         ('Input', files),
-        ('Records', f'{found.records:,}' + _declared(found.declared_records)),
-        ('Units of privacy', f'{found.units:,}, with at most {found.largest_unit:,} records'),
-        ('Repeated texts', f'{found.duplicates:,}'),
+        ('Records', f'{result.records:,}' + _declared(result.declared_records)),
+        ('Units of privacy', f'{result.units:,}, with at most {result.largest_unit:,} records'),
+        ('Repeated texts', f'{result.duplicates:,}'),
     ]
     rows += [('Rejected' if not place else '', f'{count:,}: {reason}')
-             for place, (reason, count) in enumerate(found.rejected.items())]  # fmt: skip
-    if found.continued_lines:
-        rows.append(('Lines within quotes', f'{found.continued_lines:,}, part of the row that they continue'))
-    if found.lengths is not None:
-        lengths = found.lengths
+             for place, (reason, count) in enumerate(result.rejected.items())]  # fmt: skip
+    if result.continued_lines:
+        rows.append(
+            ('Lines within quotes', f'{result.continued_lines:,}, part of the row that they continue')
+        )
+    if result.lengths is not None:
+        lengths = result.lengths
         rows += [
             (
                 'Tokens of a text',
@@ -138,16 +142,16 @@ def print_check(
     labels.add_column('Label')
     for name in view.columns:
         labels.add_column(name, justify='right')
-    for label in found.labels:
+    for label in result.labels:
         name = 'all' if label.label is None else f'{label.label} {words.get(label.label, "")}'.strip()
         if not label.declared:
             name += ' (not declared)'
         cells = view.cells(label.contexts, label.batches)
         labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells)
     console.print(labels)
-    if not found.findings:
+    if not result.findings:
         plain('Nothing stands out.')
-    for finding in found.findings:
+    for finding in result.findings:
         plain(f'- {finding}')
     for one in rejected:
         plain(f'Rejected: {one.file}, row {one.ordinal}: {one.reason.value}')

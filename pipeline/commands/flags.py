@@ -8,11 +8,14 @@ import copy
 import inspect
 import pathlib
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal
 
+import rich.table
 import typer
 import typer.core
+import typer.rich_utils
+from rich import text
 
 from pipeline.config import (
     DEFAULT_METHOD,
@@ -20,23 +23,14 @@ from pipeline.config import (
     Setting,
     all_settings,
     implied_method,
-    read_config,
     settings_of,
 )
 from pipeline.methods import METHODS
-from pipeline.settings.input import (
-    DELIMITER_HELP,
-    ENCODING_HELP,
-    INPUT_HELP,
-    PARTITION_HELP,
-    QUERY_HELP,
-    QUOTING_HELP,
-    SHEET_HELP,
-    SPLIT_HELP,
-    Encoding,
-    Quoting,
-)
-from pipeline.settings.job_config import JobConfig
+from pipeline.settings.input import INPUT_HELP, PARTITION_HELP, QUERY_HELP, SHEET_HELP, SPLIT_HELP
+from transforms.text_files import DELIMITER_HELP, ENCODING_HELP, QUOTING_HELP, Encoding, Quoting
+
+# Width of names in help; a longer name goes on in the next line, as do choices.
+NAMES_COLUMNS = 34
 
 ConfigFlag = Annotated[
     str | None,
@@ -54,7 +48,7 @@ SheetFlag = Annotated[str | None, typer.Option('--sheet', help=SHEET_HELP)]
 SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
 DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
-EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP)]
+EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP, metavar='NAME')]
 QuotingFlag = Annotated[Quoting, typer.Option('--quoting', help=QUOTING_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
@@ -68,45 +62,63 @@ DtypeFlag = Annotated[
 SeedFlag = Annotated[int, typer.Option('--seed', help='Public seed of the clustering.')]
 
 
-def with_config_flags(
-    command: Callable[..., None], names: Collection[str] | None = None
-) -> Callable[..., None]:
-    """Gives a command one flag for each setting of any method, grouped by meaning.
+def with_flags(settings: Iterable[Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command one flag for each setting, grouped by meaning, in place of its `**settings`.
 
-    Args:
-        command: The command. Registered with `cls=MethodCommand` its `--help` shows one method's flags.
-        names: The settings that it has flags for; None for all.
+    A flag that is not given is None. Registered with `cls=MethodCommand` the `--help` of a command shows one
+    method's flags.
     """
-    signature = inspect.signature(command)
-    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for setting in all_settings().values():
-        if names is not None and setting.name not in names:
-            continue
-        base = str if setting.type == tuple[str, ...] else setting.type
-        name = '--' + setting.name.replace('_', '-')
-        option = typer.Option(
-            f'{name}/--no-{name[2:]}' if base is bool else name,
-            help=_help_of(setting),
-            rich_help_panel=setting.panel,
-            show_default=False,
-        )
-        parameters.append(
-            inspect.Parameter(
-                setting.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[base | None, option],
-            )
-        )
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
+
+    def flagged(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+        parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters += map(_flag_of, settings)
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return flagged
+
+
+def _flag_of(setting: Setting) -> inspect.Parameter:
+    # A list is a text with commas here.
+    base = str if setting.is_list else setting.type
+    name = '--' + setting.name.replace('_', '-')
+    option = typer.Option(
+        f'{name}/--no-{name[2:]}' if base is bool else name,
+        help=_help_of(setting),
+        rich_help_panel=setting.panel,
+        show_default=False,
+        # The help names so many choices.
+        metavar='NAME' if base == Encoding | None else None,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[base | None, option],
+    )
 
 
 def _help_of(setting: Setting) -> str:
     if setting.default in (None, (), False):
         return setting.help
     return f'{setting.help} [dim](default: {setting.default})[/dim]'
+
+
+class _HelpTable(rich.table.Table):
+    """A table of flags in two columns, names beside help, where Typer has up to seven and cuts words."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        names = [name for name in cells[:-1] if isinstance(name, text.Text) and name]
+        for part in getattr(cells[-1], 'renderables', cells[-1:]):
+            part.overflow = 'fold'
+        super().add_row(text.Text(' ', overflow='fold').join(names), cells[-1], **options)
+        self.columns[0].max_width = NAMES_COLUMNS
+
+
+# Typer has no setting for it.
+typer.rich_utils.Table = _HelpTable  # type: ignore[misc]
 
 
 class MethodCommand(typer.core.TyperCommand):
@@ -129,18 +141,18 @@ class MethodCommand(typer.core.TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All of them; while help is shown those of the command and of the chosen method, with its words."""
-        found = super().get_params(ctx)
+        parameters = super().get_params(ctx)
         if self._chosen is None:
-            return found
+            return parameters
         of_any = all_settings()
-        by_name = {str(parameter.name): parameter for parameter in found}
-        own: list[Any] = [parameter for name, parameter in by_name.items() if name not in of_any]
+        by_name = {str(parameter.name): parameter for parameter in parameters}
+        kept: list[Any] = [parameter for name, parameter in by_name.items() if name not in of_any]
         for setting in settings_of(self._chosen).values():
             if setting.name in by_name:
                 shown: Any = copy.copy(by_name[setting.name])
                 shown.help, shown.rich_help_panel = _help_of(setting), setting.panel
-                own.append(shown)
-        return own
+                kept.append(shown)
+        return kept
 
 
 def chosen_method(arguments: Collection[str]) -> str:
@@ -149,32 +161,17 @@ def chosen_method(arguments: Collection[str]) -> str:
     >>> chosen_method(['--method=fine-tune', '--help']), chosen_method([])
     ('fine-tune', 'predict')
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     words = list(arguments)
     for word, after in zip(words, [*words[1:], '']):
         if word.startswith('--'):
             name, equals, value = word[2:].partition('=')
-            given[name.replace('-', '_')] = value if equals else after
-    if (path := given.get('config')) is not None and pathlib.Path(path).is_file():
+            values[name.replace('-', '_')] = value if equals else after
+    if (path := values.get('config')) is not None and pathlib.Path(path).is_file():
         try:
             in_file = tomllib.loads(pathlib.Path(path).read_text(encoding='utf-8'))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             in_file = {}  # the command itself says what is wrong with it
-        given = {**{name: str(value) for name, value in in_file.items()}, **given}
-    name = given.get(METHOD) or implied_method(given) or DEFAULT_METHOD
+        values = {**{name: str(value) for name, value in in_file.items()}, **values}
+    name = values.get(METHOD) or implied_method(values) or DEFAULT_METHOD
     return name if name in METHODS else DEFAULT_METHOD
-
-
-def config_of(path: str | None, flags: dict[str, Any], names: Collection[str] | None = None) -> JobConfig:
-    """The config of a file and of flags: see `read_config`."""
-    return read_config(path, with_lists(flags), names)
-
-
-def with_lists(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags with a tuple for each comma list."""
-    flags = dict(flags)
-    for setting in all_settings().values():
-        if setting.type == tuple[str, ...] and isinstance(flags.get(setting.name), str):
-            parts = flags[setting.name].split(',')
-            flags[setting.name] = tuple(part.strip() for part in parts if part.strip())
-    return flags

@@ -3,27 +3,19 @@
 The database is imported when a command runs, so that --help answers at once.
 """
 
-import csv
-import dataclasses
-import io
 import json
 import pathlib
 import sys
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import rich.console
 import typer
-from rich import box, table, text
 
-from models.privacy import report
-from pipeline import curator_files, terminal
 from pipeline.ledger import released
-from pipeline.ledger.account import Account
 from pipeline.ledger.budget import PrivacyFilter, check_dataset
-from pipeline.ledger.event import Event
-from pipeline.pages import ledger_page
+from pipeline.pages import ledger_page, ledger_terminal
+from pipeline.release import apart
+from pipeline.screen import terminal
 
 if typing.TYPE_CHECKING:
     # SQLAlchemy is heavy.
@@ -37,14 +29,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode='rich',
 )
-
-COLUMNS = (
-    'kind', 'dataset', 'number', 'run_id', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
-    'delta', 'rho_budget', 'epsilon_budget', 'rho_bound', 'epsilon_bound', 'failure', 'failure_budget',
-    'rho_by_stage', 'cost', 'identity', 'key_commitment', 'at', 'details',
-)  # fmt: skip
-RESTRICTED_COLUMNS = ('state', 'settled_at', 'audience')
-_BAR = 40
 
 LedgerFlag = Annotated[
     str,
@@ -113,7 +97,7 @@ def add(
     account = opened.add_dataset(
         dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon, privacy_filter=privacy_filter
     )
-    _print_account(account, console)
+    ledger_terminal.print_account(account, console)
 
 
 @app.command()
@@ -142,7 +126,7 @@ def show(
     if not accounts:
         console.print('No dataset yet: `dp-corpus ledger add` gives one a budget.', markup=False)
     for account in accounts:
-        _print_account(account, console, restricted=restricted)
+        ledger_terminal.print_account(account, console, restricted=restricted)
 
 
 @app.command()
@@ -162,7 +146,7 @@ def budget(
     records decides that, not the person who wants to run.
     """
     account = _open(ledger).change_budget(dataset, rho=rho, epsilon=epsilon, delta=delta, reason=reason)
-    _print_account(account, terminal.console())
+    ledger_terminal.print_account(account, terminal.console())
 
 
 @app.command()
@@ -222,187 +206,17 @@ def export(
     curator alone, in a new .json or .csv file.
     """
     opened = _open(ledger)
-    write = to_json if file_format == 'json' else to_csv
+    write = released.to_json if file_format == 'json' else released.to_csv
     text = write(opened.accounts(), opened.events(), restricted=restricted)
     if output is None:
         sys.stdout.write(text)
     elif restricted:
-        curator_files.write(pathlib.Path(output), text, ('.json', '.csv'))
+        apart.write(pathlib.Path(output), text, ('.json', '.csv'))
     else:
         pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
-
-
-def to_json(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
-    """The whole ledger as one JSON object; `restricted` for the curator alone."""
-    from pipeline.ledger.tables import SCHEMA_VERSION
-
-    found = {
-        'schema': 'dp-corpus/ledger',
-        'schema_version': SCHEMA_VERSION,
-        **({'audience': released.RESTRICTED} if restricted else {}),
-        'datasets': [released.facts_of(account, restricted=restricted) for account in accounts],
-        'events': [
-            dataclasses.asdict(event)
-            for event in (events if restricted else released.released_events(events))
-        ],
-    }
-    return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
-
-
-def to_csv(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
-    """The whole ledger as one table: a line for each dataset, run and event, by `kind`.
-
-    Columns are always the same and in the same order; a value that a line does not have is empty.
-    Those that are restricted to the curator come last, with a column that says so on every line.
-    """
-    rows: list[Mapping[str, Any]] = []
-    for account in accounts:
-        dataset = account.dataset
-        rows.append(
-            {
-                'kind': 'dataset',
-                'dataset': dataset.name,
-                'rho': account.rho_spent,
-                'delta': dataset.delta,
-                'rho_budget': dataset.rho_budget,
-                'epsilon_budget': dataset.epsilon_budget,
-                'rho_bound': account.rho_bound,
-                'epsilon_bound': account.epsilon_bound,
-                'failure_budget': dataset.failure_budget,
-                'at': dataset.created if restricted else released.day(dataset.created),
-                'details': {'unit': dataset.unit},
-            }
-        )
-        for run in account.runs:
-            entry = dataclasses.asdict(account.entry(run))
-            facts = released.facts_of_run(account, run, restricted=restricted)
-            rows.append({'kind': 'run', **entry, **facts, 'at': facts.get('reserved_at', facts['charged'])})
-    shown = events if restricted else released.released_events(events)
-    rows += [{**dataclasses.asdict(event), 'kind': f'event: {event.kind}'} for event in shown]
-    columns = (*COLUMNS, *RESTRICTED_COLUMNS) if restricted else COLUMNS
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction='ignore', restval='', lineterminator='\n')
-    writer.writeheader()
-    for row in rows:
-        marked = {**row, 'audience': released.RESTRICTED}
-        writer.writerow({name: _cell(marked.get(name)) for name in columns})
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else value
 
 
 def _open(where: str) -> 'Ledger':
     from pipeline.ledger.ledger import Ledger
 
     return Ledger.open(where)
-
-
-def print_spent(account: Account, console: rich.console.Console) -> None:
-    """Prints in one line what is spent and left of a dataset's budget."""
-    up, down = report.format_up, report.format_down
-    console.print(
-        f'Ledger, {account.dataset.name}: {len(account.runs):,} {_runs(len(account.runs))} for '
-        f'ρ = {up(account.rho_spent)} of {down(account.dataset.rho_budget)}, together '
-        f'ε = {up(account.epsilon_spent)} at δ = {report.format_exact(account.dataset.delta)}; '
-        f'left: ρ = {down(account.rho_left)}.',
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
-    )
-
-
-def _print_account(account: Account, console: rich.console.Console, *, restricted: bool = False) -> None:
-    up, down, exact = report.format_up, report.format_down, report.format_exact
-    dataset = account.dataset
-    unit = 'record' if dataset.unit == 'example' else 'user'
-    console.print(text.Text(f'{dataset.name}', style='bold'), f'(unit of privacy: one {unit})')
-    amounts = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ('', 'ρ', f'ε at δ = {exact(dataset.delta)}'):
-        amounts.add_column(name, justify='right' if name else 'left')
-    given, found = dataset.epsilon_budget, account.epsilon_bound
-    bound = exact(found) if found == given else up(found)
-    amounts.add_row(
-        'Budget', down(dataset.rho_budget), down(account.epsilon_budget) if given is None else exact(given)
-    )
-    amounts.add_row('Spent', up(account.rho_spent), up(account.epsilon_spent))
-    amounts.add_row('Left', down(account.rho_left), down(account.epsilon_left))
-    console.print(amounts)
-    console.print(_bar(account), markup=False, highlight=False)
-    within = 'budget'
-    if account.lowered_from is not None:
-        within = (
-            f'largest budget since the first charge, ρ = {up(account.lowered_from)}. Lowering it refuses '
-            'later runs, and takes back nothing'
-        )
-    console.print(
-        f'Whatever outputs decide, all runs together are (ε = {bound}, δ = {exact(dataset.delta)})-'
-        f'differentially private: within the {within}.',
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
-    )
-    # Two lines of the table suggest otherwise.
-    console.print('ρ adds up and ε does not: the ε that is left is that of one more run.', style='dim')
-    if account.is_gaussian:
-        console.print(
-            'Costs are kept as those of Gaussian mechanisms: ρ is 1/(2z²) at noise multiplier z. Of δ, '
-            f'{exact(dataset.failure_budget or 0.0)} is kept for what they leave out; '
-            f'{up(account.failure_spent)} of it is spent.',
-            style='dim',
-            soft_wrap=True,
-        )
-    elif not account.is_zcdp:
-        console.print(
-            f'Not all costs are in zCDP: ρ is that at the Rényi order α = {dataset.order:.6g}, at which the '
-            'budget is kept.',
-            style='dim',
-            soft_wrap=True,
-        )
-    if account.omega is not None:
-        console.print(
-            f'All runs together are bounded at orders up to ω = {account.omega:.6g}, the smallest of theirs.',
-            style='dim',
-            soft_wrap=True,
-        )
-    if not account.runs:
-        console.print('No run was charged yet.\n')
-        return
-    runs = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ('Run', 'ρ', 'ρ so far', 'ε so far'):
-        runs.add_column(name, justify='left' if name == 'Run' else 'right')
-    if account.omega is not None:
-        runs.add_column('ω', justify='right')
-    # A time that is cut short is no time.
-    runs.add_column('Charged', no_wrap=True)
-    if restricted:
-        runs.add_column('State', no_wrap=True)
-        runs.add_column('Settled', no_wrap=True)
-    for run in account.runs:
-        entry = account.entry(run)
-        runs.add_row(
-            text.Text(f'{run.number}  {run.run_id}'),
-            up(run.rho),
-            up(entry.rho_after),
-            up(entry.epsilon_after),
-            *([] if account.omega is None else ['–' if run.omega is None else f'{run.omega:.6g}']),
-            *(
-                (run.reserved_at[:19], run.state, (run.settled_at or '')[:19])
-                if restricted
-                else (released.day(run.reserved_at),)
-            ),
-        )
-    console.print(runs)
-
-
-def _bar(account: Account) -> str:
-    """What is spent of the budget, as a bar; a part of a mark counts as a whole one."""
-    share = account.rho_spent / account.dataset.rho_budget
-    filled = min(_BAR, -int(-share * _BAR // 1))
-    over = ', over the budget' if share > 1 + 1e-9 else ''
-    return f'{"█" * filled}{"░" * (_BAR - filled)} {100 * share:.3g} % spent{over}'
-
-
-def _runs(count: int) -> str:
-    return 'run' if count == 1 else 'runs'

@@ -8,9 +8,11 @@ from rich import box, table, text
 
 from models import bundled, fetched
 from models.decoders import family
-from pipeline import model_list, terminal, weights
+from pipeline import model_list
 from pipeline.commands import flags
 from pipeline.model_list import ListedModel, ModelList
+from pipeline.prepare import weights
+from pipeline.screen import terminal
 
 # Below it the columns do not fit beside one another.
 LEAST_COLUMNS = 72
@@ -35,17 +37,17 @@ def models(context: typer.Context, as_json: flags.JsonFlag = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    found = model_list.model_list()
+    listed = model_list.model_list()
     if as_json:
-        print(found.to_json())
+        print(listed.to_json())
     else:
-        render(found, terminal.console())
+        render(listed, terminal.console())
 
 
-def render(found: ModelList, console: rich.console.Console) -> None:
+def render(listed: ModelList, console: rich.console.Console) -> None:
     """Prints the list as a table, or on a narrow screen a line or two for each, and how to get a model."""
     if console.width < LEAST_COLUMNS:
-        for one in found.models:
+        for one in listed.models:
             numbers = f'{_millions(one.parameters)} weights; {_gibibytes(one.memory_float32)} GiB in float32'
             console.print(text.Text(one.model, style='bold'))
             console.print(
@@ -55,19 +57,19 @@ def render(found: ModelList, console: rich.console.Console) -> None:
                 )
             )
     else:
-        console.print(_table(found))
+        console.print(_table(listed))
     for note in _NOTES:
         console.print(text.Text(note))
 
 
-def _table(found: ModelList) -> table.Table:
+def _table(listed: ModelList) -> table.Table:
     shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column('Model', no_wrap=True)
     for name in ('Weights', 'float32', 'bfloat16'):
         shown.add_column(name, justify='right', no_wrap=True)
     shown.add_column('Prompt', no_wrap=True)
     shown.add_column('Here', overflow='fold')
-    for one in found.models:
+    for one in listed.models:
         cells = (
             one.model, _millions(one.parameters), _gibibytes(one.memory_float32),
             _gibibytes(one.memory_bfloat16), one.prompt, _here(one),

@@ -2,17 +2,15 @@
 
 from typing import Annotated, Any
 
-import rich.box
-import rich.console
-import rich.table
-import rich.text
 import typer
 
-from pipeline import comparison, terminal
-from pipeline import config as config_lib
+from pipeline import comparison
 from pipeline.commands import exit_codes, flags
-from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.pages import plan_terminal
+from pipeline.config import all_settings, read_settings
+from pipeline.pages import comparison_terminal, plan_terminal
+from pipeline.run import planned
+from pipeline.run.chosen import chosen
+from pipeline.screen import terminal
 
 CompareFlag = Annotated[
     bool,
@@ -24,7 +22,7 @@ CompareFlag = Annotated[
 ]
 
 
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
@@ -48,11 +46,13 @@ def plan(
     if compare:
         _compare(config, settings, as_json=as_json)
         return
-    run_plan = comparison.planned(config_of(config, settings))
+    job_config, why = chosen(config, settings)
+    run_plan = planned.planned(job_config)
     if as_json:
         print(run_plan.to_json())
     else:
-        plan_terminal.render(run_plan.rows(), run_plan.warnings, terminal.console())
+        rows = run_plan.rows() if why is None else [('Method', why), *run_plan.rows()]
+        plan_terminal.render(rows, run_plan.warnings, terminal.console())
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
 
@@ -64,35 +64,10 @@ def _compare(path: str | None, settings: dict[str, Any], *, as_json: bool) -> No
             f'Expected no dataset with compare, got dataset={settings["dataset"]!r}. Choose a method, and '
             'ask for its plan.'
         )
-    found = comparison.compare(config_lib.read_settings(path, flags.with_lists(settings)))
+    compared = comparison.compare(read_settings(path, settings))
     if as_json:
-        print(found.to_json())
+        print(compared.to_json())
     else:
-        print_comparison(found, terminal.console())
-    if found.recommended is None:
+        comparison_terminal.print_comparison(compared, terminal.console())
+    if compared.recommended is None:
         raise typer.Exit(exit_codes.USAGE)
-
-
-# A narrower terminal would break words of the table.
-_TABLE_COLUMNS = 100
-
-
-def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
-    """The methods as a table, or one below the other where that is too narrow, and which one suits."""
-    titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    if console.width >= _TABLE_COLUMNS:
-        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for title in titles:
-            table.add_column(title, justify='right' if title in ('Texts', 'ε') else 'left')
-        for row in comparison.rows(found):
-            table.add_row(*(rich.text.Text(cell) for cell in row))
-        console.print(table)
-    else:
-        for name, *cells in comparison.rows(found):
-            console.print(name, style='bold', markup=False, highlight=False)
-            named = zip((*titles[1:-1], 'Why'), cells, strict=True)
-            plan_terminal.render([(title, cell) for title, cell in named if cell], (), console)
-            console.print()
-    suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
-    for line in (f'{suits}{found.because}', found.worth, comparison.TIME):
-        console.print(line, markup=False, highlight=False)

@@ -1,29 +1,24 @@
 """`dp-corpus start`: from a file of records and at most six answers to the settings of a run."""
 
 import pathlib
-import re
 import typing
 from typing import Annotated
 
-import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import comparison, config, methods, terminal
-from pipeline.commands import flags, screen
-from pipeline.commands import generate as generate_command
-from pipeline.commands import plan as plan_command
-from pipeline.methods.follows import Follows
-from pipeline.pages import plan_terminal
-from pipeline.settings.input import INPUT_HELP, check_delimiter, check_table, check_text_flags, delimiter_of
+from pipeline import comparison, config
+from pipeline.commands import flags
+from pipeline.pages import comparison_terminal, plan_terminal
+from pipeline.run import watched
+from pipeline.screen import off_screen, terminal
+from pipeline.settings.input import INPUT_HELP, check_table
 from pipeline.start import answers as answers_lib
-from pipeline.start import here, settings_file
+from pipeline.start import interview, settings_file
 from pipeline.start.answers import Answers
-from pipeline.start.questions import MOST_QUESTIONS, Questions, numbers, one_of
+from pipeline.start.questions import MOST_QUESTIONS, Questions
 from transforms import places
-
-if typing.TYPE_CHECKING:
-    from transforms.read import Dialect, Header, Table
+from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
 
 WHY = (
     'It reads the names of the columns and no record: a setting that follows from the records would cost '
@@ -149,16 +144,16 @@ def start(
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
     check_delimiter(delimiter, quoting)
     check_text_flags([files], delimiter=delimiter, encoding=encoding, quoting=quoting)
-    generate_command.check_local_files(files)
+    places.check_local_files(files)
     console = terminal.console()
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     from transforms.read import Dialect, Header, Table
 
     dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
     table = Table(**of_place)
     try:
         check_table(files, **of_place)
-        header, unread = _header(files, dialect, table, text_field), None
+        header, unread = interview.header(files, dialect, table, text_field), None
     except ValueError as error:
         if not yes:
             raise
@@ -168,10 +163,11 @@ def start(
     if not yes:
         console.print(WHY, markup=False, highlight=False)
     columns = tuple(column.name for column in header.columns)
-    text = _text_field(questions, text_field, columns) if unread is None else text_field
+    text = interview.text_field(questions, text_field, columns) if unread is None else text_field
     others = tuple(column for column in columns if column != text)
-    label, declared = _label(questions, label_columns, labels, no_label, others)
-    person = _unit_field(questions, unit, unit_field, tuple(each for each in others if each not in label))
+    label, declared = interview.label(questions, label_columns, labels, no_label, others)
+    unlabelled = tuple(each for each in others if each not in label)
+    person = interview.unit_field(questions, unit, unit_field, unlabelled)
     description = corpus_description or questions.ask(
         'What is the corpus, in one sentence? It begins every prompt, and nothing else helps as much.\n'
         "   For example: 'Notes of hospital visits, one after another.'",
@@ -179,13 +175,13 @@ def start(
         default=answers_lib.DESCRIPTION,
         flags='--corpus-description',
     )
-    spent, wanted = _pair(
+    spent, wanted = interview.pair(
         questions, (epsilon, examples), ('ε', 'texts'), ('--epsilon', '--examples'),
         (f'{answers_lib.EPSILON:g}', str(answers_lib.EXAMPLES)),
         ('How much may the corpus tell of {who} (ε: 1 is strict, 10 is loose)', 'how many texts do you want'),
         'one person' if person else 'one record',
     )  # fmt: skip
-    many, words = _pair(
+    many, words = interview.pair(
         questions, (records, typical_words), ('people' if person else 'records', 'words'),
         ('--records', '--typical-words'), (None, None),
         ('About how many {who} are there', 'how many words has a typical record, as is publicly known'),
@@ -197,8 +193,25 @@ def start(
         labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
         examples=int(wanted), declared=int(many), typical_words=int(words),
     )  # fmt: skip
-    _check_columns(answers, header)
-    _write(answers, method, model, output, console)
+    interview.check_columns(answers, header)
+    started = settings_file.write(answers, method, model, output)
+    comparison_terminal.print_comparison(started.compared, console)
+    console.print()
+    run_plan = comparison.planned(started.config)
+    plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
+    console.print()
+    method_settings = started.config.method
+    if method_settings.model == bundled.MODEL:
+        console.print(watched.BUNDLED_TEXT, soft_wrap=True)
+    commands = [extras.install_command(*method_settings.extras(is_local=started.config.runner.is_local))]
+    commands.append(f'dp-corpus generate --config {output}')
+    shown = '\n'.join(f'    {command}' for command in commands if command)
+    console.print(
+        f'{output} is written: look at it, then run\n\n{shown}\n',
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
 
 
 def _as_typed(context: typer.Context, files: str) -> list[str]:
@@ -213,7 +226,7 @@ def _as_typed(context: typer.Context, files: str) -> list[str]:
 
 
 def _label_columns(label_field: str | None, attributes: str | None) -> tuple[str, ...]:
-    """The columns that flags name: of a label, or of attributes."""
+    """The columns of a label, or of attributes, that flags name."""
     if label_field is not None and attributes is not None:
         raise ValueError(
             f'Expected label_field or attributes, got label_field={label_field!r}, '
@@ -221,12 +234,12 @@ def _label_columns(label_field: str | None, attributes: str | None) -> tuple[str
         )
     if attributes is None:
         return () if label_field is None else (label_field,)
-    found = tuple(name.strip() for name in attributes.split(','))
-    if len(found) < 2 or '' in found:
+    columns = tuple(name.strip() for name in attributes.split(','))
+    if len(columns) < 2 or '' in columns:
         raise ValueError(
             f'Expected two columns or more, got attributes={attributes!r}. Give --label-field for one.'
         )
-    return found
+    return columns
 
 
 def _check_flags(
@@ -245,228 +258,3 @@ def _check_flags(
         )
     if labels is not None:
         answers_lib.declared_labels(labels)
-
-
-def _header(files: str, dialect: 'Dialect', table: 'Table', text_field: str | None) -> 'Header':
-    """The columns; none where the text's is a number, since such a file has no header line."""
-    from transforms.read import Header, read_header
-
-    if text_field is not None and text_field.isdigit():
-        return Header(columns=(), dialect=dialect)
-    with screen.unquoted():
-        return read_header(files, dialect, table)
-
-
-# --- Questions -----------------------------------------------------------------------
-
-
-def _text_field(questions: Questions, given: str | None, columns: tuple[str, ...]) -> str | None:
-    found = given or answers_lib.likely_text(columns)
-    if found is not None:
-        return found
-    return questions.ask(
-        f'Which column is the text? {", ".join(columns)}',
-        one_of(columns),
-        default=None,
-        flags='--text-field',
-        example=('--text-field', 'COLUMN'),
-    )
-
-
-def _label(
-    questions: Questions,
-    columns: tuple[str, ...],
-    labels: str | None,
-    no_label: bool,
-    others: tuple[str, ...],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The label's columns and the declared labels; a question only where it has an answer."""
-    if no_label or (not columns and labels is None and not others):
-        return (), ()
-    if columns and labels is not None:
-        return columns, answers_lib.declared_labels(labels)
-    if columns:
-        example = 'A1=Surgery, B2=Paediatrics'
-        if len(columns) > 1:
-            example = ', '.join(f'{column}:A1=Surgery' for column in columns)
-        found = questions.ask(
-            f'Which labels has {" and ".join(columns)}? You declare them: labels read from records would '
-            f'tell of these.\n   For example: {example}',
-            answers_lib.declared_labels,
-            default=None,
-            flags='--labels',
-            example=('--labels', example.replace(', ', ',')),
-        )
-        return columns, found or ()
-    if labels is not None:
-        chosen = questions.ask(
-            f'Which column has these labels? {", ".join(others)}',
-            one_of(others),
-            default=None,
-            flags='--label-field',
-            example=('--label-field', 'COLUMN'),
-        )
-        return () if chosen is None else (chosen,), answers_lib.declared_labels(labels)
-
-    def parse(typed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if ':' not in typed and one_of(others, or_none=True)(typed.strip()) is None:
-            return (), ()
-        return answers_lib.labels_of_columns(typed, one_of(others))
-
-    answer = questions.ask(
-        f'Is one of these columns a label? {", ".join(others)}\n   If so, give it with its labels, such as '
-        'ward: A1=Surgery, B2=Paediatrics\n   Several columns have a semicolon between: ward: A1, B2; '
-        'outcome: good, bad',
-        parse,
-        default='none',
-        flags='--label-field or --attributes, and --labels, or --no-label',
-    )
-    return answer or ((), ())
-
-
-def _unit_field(
-    questions: Questions, unit: str | None, given: str | None, others: tuple[str, ...]
-) -> str | None:
-    """Column of the person; None where each record is protected by itself."""
-    if given is not None or unit == 'example' or (unit is None and not others):
-        return given
-    return questions.ask(
-        f'Does one of these columns say whose record it is? {", ".join(others)}\n'
-        '   All records of a person are then protected together',
-        one_of(others, or_none=unit is None),
-        default=None if unit == 'user' else 'none',
-        flags='--unit-field',
-        example=('--unit-field', 'COLUMN'),
-    )
-
-
-def _pair(
-    questions: Questions,
-    given: tuple[float | None, float | None],
-    names: tuple[str, str],
-    of_flags: tuple[str, str],
-    defaults: tuple[str | None, str | None],
-    asked: tuple[str, str],
-    who: str,
-    examples: tuple[str, str] = ('', ''),
-) -> tuple[float, float]:
-    """Two numbers by one question, or by what was given of them."""
-    open_places = [place for place, value in enumerate(given) if value is None]
-    if not open_places:
-        return typing.cast('tuple[float, float]', given)
-    chosen = [defaults[place] for place in open_places]
-    default = None if None in chosen else ' '.join(str(each) for each in chosen)
-    words = ', and '.join(asked[place] for place in open_places).format(who=who)
-    form = ' (two numbers with a space between)' if len(open_places) == 2 else ''
-    found = questions.ask(
-        f'{words[:1].upper()}{words[1:]}?\n  {form or " (a number)"}',
-        numbers(*(names[place] for place in open_places)),
-        default=default,
-        flags=' and '.join(of_flags[place] for place in open_places),
-        example=[word for place in open_places for word in (of_flags[place], examples[place])],
-    )
-    answers = iter(found or (0.0, 0.0))  # `Questions.check` refuses what is missing
-    first, second = (next(answers) if value is None else value for value in given)
-    return first, second
-
-
-# --- What follows --------------------------------------------------------------------
-
-
-def _check_columns(answers: Answers, header: 'Header') -> None:
-    """Refuses columns that a file lacks, and labels that no record of such a column can have."""
-    from transforms.read import RecordFields, check_input
-
-    # Positional names are all numbers.
-    fields = RecordFields(
-        text=answers.text_field,
-        label=answers.label_field,
-        attributes=answers.attributes,
-        unit=answers.unit_field,
-        dialect=answers.dialect,
-        table=answers.table,
-    )
-    with screen.unquoted():
-        check_input(answers.records, fields)
-    fractions = {column.name for column in header.columns if column.is_fraction}
-    if answers.label_field in fractions:
-        answers_lib.check_numbers_of(answers.labels, str(answers.label_field))
-    for column in answers.attributes:
-        if column in fractions:
-            own = [
-                label.removeprefix(f'{column}:') for label in answers.labels if label.startswith(f'{column}:')
-            ]
-            answers_lib.check_numbers_of(own, column)
-
-
-def _write(
-    answers: Answers, method: str | None, model: str | None, path: str, console: rich.console.Console
-) -> None:
-    """Writes the file, and shows what a run of it would do."""
-    said = answers.settings()
-    followed = {'model': here.model()} if model is None else {}
-    if model is not None:
-        said['model'] = model
-    followed |= answers.names()
-    values = {**said, **{name: each.value for name, each in followed.items()}}
-    found = comparison.compare(values)
-    chosen = method or found.recommended
-    if chosen is None:
-        why = ' '.join(f'{each.method}: {each.why_not}' for each in found.methods)
-        raise ValueError(f'Expected a method that fits, got none. {why}')
-    if method is not None:
-        said[config.METHOD] = method
-    else:
-        followed = {config.METHOD: Follows(value=chosen, because=found.because), **followed}
-    if chosen in methods.METHODS:  # else `following` refuses it
-        followed |= methods.METHODS[chosen].on_this_machine()
-    values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
-    followed |= config.following(**values)
-    folder = _folder_of(answers.records)
-    last = {
-        'output': Follows(
-            value=folder,
-            because=f'The corpus and its report: publish these. {folder}.curator holds the run key and true '
-            'counts: never publish it.',
-        )
-    }
-    everything = {**said, **{name: each.value for name, each in (followed | last).items()}}
-    job_config = config.job_config(**everything)
-    text = settings_file.commented(
-        (
-            'Settings of one run, written by `dp-corpus start`. Run it with',
-            f'    dp-corpus generate --config {path}',
-            'Every key is a flag of `generate`, whose --help explains it; a flag wins over this file. Remove',
-            'a line that follows from others, and it follows anew. No record decided any line here.',
-        ),
-        said,
-        followed,
-        last,
-        answers.notes(),
-    )
-    pathlib.Path(path).write_text(text, encoding='utf-8')
-    plan_command.print_comparison(found, console)
-    console.print()
-    run_plan = comparison.planned(job_config)
-    plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
-    console.print()
-    if values['model'] == bundled.MODEL:
-        console.print(generate_command.BUNDLED_TEXT, soft_wrap=True)
-    commands = [extras.install_command(*job_config.method.extras(is_local=job_config.runner.is_local))]
-    commands.append(f'dp-corpus generate --config {path}')
-    shown = '\n'.join(f'    {command}' for command in commands if command)
-    console.print(
-        f'{path} is written: look at it, then run\n\n{shown}\n',
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
-    )
-
-
-def _folder_of(records: str) -> str:
-    """A name for the corpus, from the name of its first file, database or data set."""
-    first = places.split_patterns(records)[0]
-    address = first.partition('?')[0] if places.is_database(first) else first
-    name = address.rstrip('/').split('/')[-1].split('.')[0]
-    stem = re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_')
-    return f'{stem or "corpus"}-synthetic'

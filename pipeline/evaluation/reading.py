@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from etils import epy
 
 from models.records import Record
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Texts
+from transforms.text_files import delimiter_of
 
 with epy.lazy_imports():
-    from pipeline import released_corpus
+    from pipeline.release import released_corpus
     from transforms import read
 
 if typing.TYPE_CHECKING:
@@ -22,7 +24,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadTexts:
-    """What one source gave.
+    """Texts that were read from one source.
 
     Attributes:
         texts: Its texts.
@@ -34,42 +36,31 @@ class ReadTexts:
 
 
 def read_source(
-    place: str,
-    *,
-    name: str,
-    flag: str,
-    text_field: str,
-    label_field: str | None,
-    attributes: tuple[str, ...] = (),
-    unit_field: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    quoting: str = 'double',
+    place: str, settings: EvaluationSettings, *, name: str, flag: str, has_units: bool = False
 ) -> ReadTexts:
     """Reads the corpus of a finished run, or files of texts.
 
     Args:
         place: Folder that a run wrote, or comma-separated paths and globs of CSV, JSONL or Parquet.
-        name: What tables call it.
-        flag: Of the command line, for errors.
-        text_field: Column of the texts in files.
-        label_field: Column of their labels; None where they are not read. A run's corpus has its labels
-            in a column of its own, unless this is one of its attributes.
-        attributes: Columns whose values together are the label, in place of one. A run's corpus has its
-            labels in a column of its own, unless all of these are its attributes.
-        unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
-            none.
-        delimiter: Character between columns of CSV files; None where their header lines show it.
-        encoding: Encoding of files of text; None where their beginnings show it.
-        quoting: Quotes in CSV files.
+        settings: How files are written, and their columns. A run's corpus has its labels in a column of its
+            own, unless the columns of the label are among its attributes; it has no units.
+        name: Its name in tables.
+        flag: The flag that names it, for errors.
+        has_units: Whether the column of the unit of privacy is read of files.
 
     Raises:
         FileNotFoundError: There is nothing of this name.
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
-    dialect = read.Dialect(delimiter=delimiter, encoding=encoding, quoting=quoting)
+    unit_field = settings.unit_field if has_units else None
     fields = read.RecordFields(
-        text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
+        text=settings.text_field,
+        label=settings.label_field,
+        attributes=settings.attributes,
+        unit=unit_field,
+        dialect=read.Dialect(
+            delimiter=delimiter_of(settings.delimiter), encoding=settings.encoding, quoting=settings.quoting
+        ),
     )
     if released_corpus.is_release(place):
         return _of_release(place, name, flag.removeprefix('--'), fields.of_label)
@@ -86,11 +77,11 @@ def read_source(
     rows: list[Record] = []
     left_out: collections.Counter[str] = collections.Counter()
     for file in files:
-        for found in _rows(file.path, rules):
-            if isinstance(found, Record):
-                rows.append(found)
+        for row in _rows(file.path, rules):
+            if isinstance(row, Record):
+                rows.append(row)
             else:
-                left_out[found] += 1
+                left_out[row] += 1
     # How many rows are what is for the page, and not for an error's text.
     if left_out[read.Reason.UNREADABLE_REST.value]:
         raise ValueError(
@@ -130,5 +121,5 @@ def _of_release(folder: str, name: str, flag: str, of_label: tuple[str, ...]) ->
 
 
 def _rows(path: str, rules: RecordRules) -> Iterator[Record | str]:
-    for found in read.read_place(path, rules):
-        yield found if isinstance(found, Record) else found.reason.value
+    for row in read.read_place(path, rules):
+        yield row if isinstance(row, Record) else row.reason.value

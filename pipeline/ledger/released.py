@@ -1,4 +1,4 @@
-"""What others than the curator may read of a ledger: budgets, charges and refusals, by the day.
+"""The released part of a ledger, for others than the curator: budgets, charges and refusals, by the day.
 
 The database holds more: the second at which a run began, whether and when it ended, and each time that
 it was resumed. These depend on the records: the length of a run tells their number, and a failure
@@ -10,8 +10,11 @@ charged. A refusal of a charged run would tell that somebody tried to resume it.
 gaps would tell how many are missing; reports state the order of charges, so it is no secret.
 """
 
+import csv
 import dataclasses
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.ledger.account import Account
@@ -22,6 +25,13 @@ RESTRICTED = (
     "Restricted to the curator: times, ends and resumptions of runs tell of the records. Others' view is the "
     'same command without --restricted.'
 )
+# Columns of the table of `to_csv`.
+COLUMNS = (
+    'kind', 'dataset', 'number', 'run_id', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
+    'delta', 'rho_budget', 'epsilon_budget', 'rho_bound', 'epsilon_bound', 'failure', 'failure_budget',
+    'rho_by_stage', 'cost', 'identity', 'key_commitment', 'at', 'details',
+)  # fmt: skip
+RESTRICTED_COLUMNS = ('state', 'settled_at', 'audience')
 _KINDS = ('dataset added', 'budget changed', 'reserved', 'refused')
 
 
@@ -95,3 +105,64 @@ def facts_of_run(account: Account, run: Run, *, restricted: bool = False) -> dic
     if not restricted:
         return facts
     return facts | {'state': run.state, 'reserved_at': run.reserved_at, 'settled_at': run.settled_at}
+
+
+def to_json(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
+    """The whole ledger as one JSON object; `restricted` for the curator alone."""
+    # SQLAlchemy is heavy.
+    from pipeline.ledger.tables import SCHEMA_VERSION
+
+    ledger = {
+        'schema': 'dp-corpus/ledger',
+        'schema_version': SCHEMA_VERSION,
+        **({'audience': RESTRICTED} if restricted else {}),
+        'datasets': [facts_of(account, restricted=restricted) for account in accounts],
+        'events': [
+            dataclasses.asdict(event) for event in (events if restricted else released_events(events))
+        ],
+    }
+    return json.dumps(ledger, indent=2, ensure_ascii=False) + '\n'
+
+
+def to_csv(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
+    """The whole ledger as one table: a line for each dataset, run and event, by `kind`.
+
+    Columns are always the same and in the same order; a value that a line does not have is empty.
+    Those that are restricted to the curator come last, with a column that says so on every line.
+    """
+    rows: list[Mapping[str, Any]] = []
+    for account in accounts:
+        dataset = account.dataset
+        rows.append(
+            {
+                'kind': 'dataset',
+                'dataset': dataset.name,
+                'rho': account.rho_spent,
+                'delta': dataset.delta,
+                'rho_budget': dataset.rho_budget,
+                'epsilon_budget': dataset.epsilon_budget,
+                'rho_bound': account.rho_bound,
+                'epsilon_bound': account.epsilon_bound,
+                'failure_budget': dataset.failure_budget,
+                'at': dataset.created if restricted else day(dataset.created),
+                'details': {'unit': dataset.unit},
+            }
+        )
+        for run in account.runs:
+            entry = dataclasses.asdict(account.entry(run))
+            facts = facts_of_run(account, run, restricted=restricted)
+            rows.append({'kind': 'run', **entry, **facts, 'at': facts.get('reserved_at', facts['charged'])})
+    shown = events if restricted else released_events(events)
+    rows += [{**dataclasses.asdict(event), 'kind': f'event: {event.kind}'} for event in shown]
+    columns = (*COLUMNS, *RESTRICTED_COLUMNS) if restricted else COLUMNS
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction='ignore', restval='', lineterminator='\n')
+    writer.writeheader()
+    for row in rows:
+        marked = {**row, 'audience': RESTRICTED}
+        writer.writerow({name: _cell(marked.get(name)) for name in columns})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else value

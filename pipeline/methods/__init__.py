@@ -10,7 +10,6 @@ from pipeline.methods.predict.method import PrivatePrediction
 from pipeline.methods.solved import Run
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
-from transforms.durable import is_local
 from transforms.places import split_patterns, with_absolute_path
 
 METHODS: dict[str, Method[Any, Any]] = {}
@@ -74,6 +73,9 @@ def _with_absolute_paths(config: JobConfig[Any]) -> JobConfig[Any]:
 
 
 def _absolute(path: str) -> str:
+    # Beam takes a second to load, and a launch alone needs it.
+    from transforms.durable import is_local
+
     return with_absolute_path(path, is_local=is_local(path))
 
 

@@ -41,7 +41,7 @@ def _input_paths(declared: Input) -> Iterator[str]:
         try:
             yield from (file.path for file in list_input(pattern))
         except FileNotFoundError:
-            # Whoever plans may have no records yet; a run asks for them itself.
+            # A plan may come before the records; a run asks for them itself.
             continue
 
 

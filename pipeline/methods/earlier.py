@@ -1,5 +1,6 @@
 """Earlier releases that a run begins with: what their reports and cards say, held against the ledger."""
 
+import hashlib
 import json
 import math
 import os
@@ -7,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from models.privacy import accounting, earlier_release, intact
+from models.privacy import accounting, codec, earlier_release, intact
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
-from models.privacy.report import PRIVACY_REPORT_SCHEMA, handed_on
-from pipeline import released_corpus
+from models.privacy.report import PrivacyReport
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import released
+from pipeline.release import released_corpus
 from transforms.durable import is_local, read_file
 from transforms.places import DATASET, is_database, is_dataset
 from transforms.read import list_input
@@ -20,7 +21,7 @@ from transforms.run_files import REPORT, SAMPLED_ADAPTER
 
 
 def origin_of_texts(place: str, name: str) -> TextOrigin:
-    """Where texts come from, by the report or the card of the run that released them.
+    """The origin of texts, by the report or the card of the run that released them.
 
     Of a folder these lie in it. Of files they may lie beside them or in any folder above; the nearest one
     counts. Of files without either nothing but the curator's word is known.
@@ -76,7 +77,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
-    """What went into whoever reads the texts of a folder with a report or a card.
+    """The releases that reach a run which reads the texts of a folder with a report or a card.
 
     The card says whose adapter wrote the texts; without it the report does.
     """
@@ -90,7 +91,7 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
         found = json.loads(text)
     except (RecursionError, ValueError):
         found = None
-    is_report = isinstance(found, dict) and found.get('schema') == PRIVACY_REPORT_SCHEMA
+    is_report = isinstance(found, dict) and found.get('schema') == PrivacyReport.schema
     if not is_report or found.get('statement') != 'differential privacy':
         statement = found.get('statement') if is_report else None
         raise ValueError(
@@ -98,9 +99,12 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another release, or public texts.'
         )
-    with intact.reading(f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'):
-        releases = handed_on.releases_of(text)
-        return releases if card is None else card.handed_on(sampled_by=str(found['run_id']))
+    report_of_run = codec.read(
+        PrivacyReport, text, f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'
+    )
+    if card is not None:
+        return card.handed_on(sampled_by=report_of_run.run_id)
+    return report_of_run.handed_on(hashlib.sha256(text.encode()).hexdigest())
 
 
 def check(

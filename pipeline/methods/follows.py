@@ -33,7 +33,7 @@ _TOKENS_OF_WORD, _OF_SMALL_VOCABULARY, _SMALL_VOCABULARY = 1.4, 2.2, 100_000
 # A cap is so many times the typical length, in whole steps: of so many words at the least, since a model
 # whose texts are all cut has none, and of so many tokens at the most.
 _CAP_OVER_TYPICAL, _STEP, _LEAST_WORDS, _LARGEST_CAP = 2, 16, 24, 1024
-# What a prompt has beside its texts, the description and the names: fences, line breaks, a few words.
+# Tokens of a prompt beside its texts, the description and the names: fences, line breaks, a few words.
 _AROUND_TEXTS, _OF_INSTRUCTIONS = 32, 256
 _SHORT_PROMPTS = ('document', 'pretrained')
 # A token has at least so many bytes, of the languages that the models know.
@@ -72,7 +72,7 @@ class Asked[M: MethodSettings]:
     delta: float | None
 
     def without_given(self, found: Mapping[str, Follows]) -> dict[str, Follows]:
-        """Those of the settings that nobody gave."""
+        """The settings among these that nobody gave."""
         return {name: follows for name, follows in found.items() if name not in self.given}
 
 

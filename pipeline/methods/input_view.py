@@ -1,16 +1,16 @@
-"""How a check of the input counts and words what a method would make of it, for the curator alone."""
+"""A check of the input as a method sees it: its counts and its words, for the curator alone."""
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 
 # Texts -> (tokens that there is room for, tokens of each text, from the shortest to the longest).
 MeasureTexts = Callable[[Sequence[str]], tuple[int, list[int]]]
 
 
 class InputView(abc.ABC):
-    """A method's eyes on its input.
+    """The input as a method would take it.
 
     Attributes:
         room: What the room for a text is, after its number of tokens.
@@ -41,7 +41,7 @@ class InputView(abc.ABC):
 
     @abc.abstractmethod
     def measure(self) -> MeasureTexts | None:
-        """What measures texts, with all that it needs loaded; None of a method that reads no tokens.
+        """The function that measures texts, its tokenizer loaded; None of a method that reads no tokens.
 
         Raises:
             FileNotFoundError: A file of the model is not there.
@@ -54,7 +54,7 @@ class InputView(abc.ABC):
 
     @abc.abstractmethod
     def findings(self, found: InputCheck) -> Iterator[str]:
-        """What to look at of batches, a sentence or two each."""
+        """Findings on batches, a sentence or two each."""
 
     @abc.abstractmethod
     def wrong_number(self, found: InputCheck) -> tuple[int, str]:

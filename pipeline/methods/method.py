@@ -1,4 +1,4 @@
-"""What every method tells the rest of a run: what its settings come to, its plan, its graph and its files.
+"""The interface of a method: what its settings come to, its plan, its graph and its files.
 
 A method receives the records and its settings. What surrounds it is the same for all: reading, the
 ledger, the folders and the reports. Each method is a folder beside this file, and one line in the table of
@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy.facts import MethodFacts
-from models.privacy.report import BatchFacts, PrivacyReport
+from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run
@@ -36,7 +35,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan(abc.ABC):
-    """What a run would release and cost, before anything is read or paid. All of it is public.
+    """The plan of a run: what it would release and cost, before anything is read or paid. All public.
 
     Attributes:
         delta: At which the run states its epsilon.
@@ -56,7 +55,7 @@ class RunPlan(abc.ABC):
 
     @abc.abstractmethod
     def size(self) -> str:
-        """How much the run does, in a few words."""
+        """The size of the run, in a few words."""
 
     def written_texts(self) -> int | None:
         """Texts of the corpus, about; None where public numbers do not tell."""
@@ -81,7 +80,7 @@ class RunPlan(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """What texts of one measured run were worth: a row of docs/measured.md.
+    """The worth of the texts of one measured run: a row of docs/measured.md.
 
     Attributes:
         what: The records, and what of the run differs from the defaults.
@@ -102,7 +101,7 @@ class Score:
     of_records: float
 
 
-# Of a method that others come before.
+# The rank of a method that others come before.
 LAST_RANK = 3
 # Units of each label from which on votes on whole texts were worth more than texts of an adapter at the same
 # epsilon. With 130 they were worth less, with 900 more, and in between nothing was scored.
@@ -111,7 +110,7 @@ FEWEST_OF_LABEL = 300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How a method suits a task, beside other methods.
+    """The rank of a method for a task, beside other methods.
 
     Attributes:
         rank: 1 for the first choice; methods of the same rank are told apart by the time that they take.
@@ -143,19 +142,17 @@ class Generated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What a method tells a report.
+    """A method's part of a report.
 
     Attributes:
-        facts: Its mechanism, in the report's words.
+        facts: What the run did with the records.
         settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
-        parts: Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
     """
 
-    facts: MethodFacts
+    facts: Described
     settings: Mapping[str, Any]
     units: int | None
-    parts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Method[M: MethodSettings, R: Run](abc.ABC):
@@ -172,7 +169,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
-        canary_sabotages: Ways to break it on purpose, of `pipeline.methods.canary_audit`, that make sense.
     """
 
     settings: type[M]
@@ -182,7 +178,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     memory_setting: ClassVar[str]
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
-    canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -216,7 +211,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def estimate(self, run: R) -> Estimate | None:
-        """What a run takes of this machine, whose accelerator is not asked; None without a model.
+        """Time and memory of a run here, without asking an accelerator; None without a model.
 
         Raises:
             ValueError: What an earlier run left in the cache is damaged.
@@ -238,7 +233,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        """How the method suits so many units at an epsilon, from what was measured.
+        """The rank of the method for so many units at an epsilon, from what was measured.
 
         Args:
             units: Declared units that the run takes.
@@ -268,7 +263,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def input_view(self, config: JobConfig[M]) -> InputView:
-        """How a check of the input counts and words what the method would make of it."""
+        """The input as the method would take it, for a check."""
 
     @abc.abstractmethod
     def needed_memory(self, run: R, dtype: Dtype, devices: int = 1) -> int:
@@ -291,7 +286,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, run: R) -> Any:
-        """What workers build it from, picklable; looks at models and prompts before anything is paid.
+        """Settings for workers, picklable; looks at models and prompts before anything is paid.
 
         Raises:
             ValueError: A prompt does not fit.
@@ -310,7 +305,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def reported(self, run: R, prepared: Any, plan: BatchPlan) -> Reported:
-        """What it tells the report that is released."""
+        """Its part of the report that is released."""
 
     def restricted_parts(
         self, run: R, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
@@ -324,8 +319,8 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     # --- Audits ---------------------------------------------------------------------
 
-    def canary_auditor(self) -> CanaryAuditor[R]:
-        """What audits runs of this method by canaries.
+    def canaries(self) -> Canaries[R]:
+        """What an audit by canaries asks of this method.
 
         Raises:
             ValueError: There is no such audit of it.

@@ -3,6 +3,7 @@
 Paths tell the layout of the curator's machine, and nothing about the guarantee.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -18,12 +19,17 @@ OF_EVERY_RUN = (
     'record_id_field', 'records', 'sample_rate', 'max_record_bytes', 'keep_rejected', 'unit',
     'examples_per_context', 'epsilon',
 )  # fmt: skip
-# What no report shows by these names: paths, what the report says elsewhere, and where a run is carried out.
+# Settings that no report shows: paths, what the report says elsewhere, and where a run is carried out.
 HIDDEN = frozenset({
     'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
     'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
     'accelerator',
 })  # fmt: skip
+
+
+def names_of(mechanism: Any) -> tuple[str, ...]:
+    """Names of the settings that the guarantee depends on: the fields of a mechanism's parameters."""
+    return tuple(field.name for field in dataclasses.fields(mechanism))
 
 
 def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:

@@ -86,12 +86,12 @@ class Run[M: MethodSettings]:
 
     @property
     def input(self) -> Input:
-        """What is read."""
+        """Settings of the input."""
         return self.config.input
 
     @property
     def budget(self) -> Budget:
-        """The guarantee that was asked for."""
+        """Settings of the guarantee."""
         return self.config.budget
 
     @property
@@ -101,7 +101,7 @@ class Run[M: MethodSettings]:
 
     @property
     def runner(self) -> Runner:
-        """Where the graph is carried out."""
+        """Settings of the runner."""
         return self.config.runner
 
     @property
@@ -126,7 +126,7 @@ class Run[M: MethodSettings]:
 
     @functools.cached_property
     def cost(self) -> accounting.RunCost:
-        """What the run costs, stage by stage.
+        """The cost of the run, stage by stage.
 
         Raises:
             ValueError: It has no price in advance.

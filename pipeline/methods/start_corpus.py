@@ -5,13 +5,10 @@ import hashlib
 from collections.abc import Sequence
 
 from models.evolution.generation import Candidate, candidates_to_json
-from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import Facts
-from models.privacy.report import earlier_releases, text_votes
 from models.records import BatchId, Record
-from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import beside_input, earlier
+from pipeline.release import released_corpus
 from pipeline.settings.input import Input
 from transforms.read import (
     Dialect,
@@ -122,13 +119,6 @@ def _without_label(got: str, labels: Sequence[str | None]) -> ValueError:
 def digest(texts: Sequence[Candidate]) -> str:
     """SHA-256 of a list, in hexadecimal."""
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
-
-
-def facts_of_start(prepared: EvolutionSettings) -> Facts:
-    """Where the list of the first round comes from, for a report."""
-    if not prepared.start:
-        return text_votes.SAMPLED_START
-    return earlier_releases.given_texts(text_votes.FIRST_LIST, prepared.start_origin)
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:

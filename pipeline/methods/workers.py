@@ -1,4 +1,4 @@
-"""What workers build the model and its prompts from, as the settings of any method say it."""
+"""The model and its prompts for workers, as the settings of any method say it."""
 
 import pathlib
 from typing import Any
@@ -43,7 +43,7 @@ def model_settings(model: Model) -> dict[str, Any]:
 
 
 def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
-    """What writes a run's prompts, without the rest of what decodes.
+    """The writer of a run's prompts, without the rest of what decodes.
 
     Raises:
         FileNotFoundError: The tokenizer's file is not there.
@@ -61,7 +61,7 @@ def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
 
 
 def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
-    """What prompts are written from."""
+    """Settings of the writer of prompts."""
     return {
         'max_prompt_tokens': settings.max_prompt_tokens,
         'template': read_template(settings.resolved_prompt),
@@ -76,7 +76,7 @@ def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
 
 
 def _schema_text(settings: Structured) -> str | None:
-    """What stands for {schema} in a prompt."""
+    """The text that stands for {schema} in a prompt."""
     structure = settings.structure
     if structure is not None and structure.json_schema is not None:
         return structure.json_schema

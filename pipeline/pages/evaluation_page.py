@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +13,10 @@ from rich import box, table
 
 from pipeline.evaluation.evaluation import Evaluation, MeasureResult
 from pipeline.evaluation.measure import Chart, Figure
+from pipeline.evaluation.settings import DOCUMENT, PAGE
 from pipeline.pages import page
+from pipeline.release import apart
+from pipeline.screen import off_screen
 
 if typing.TYPE_CHECKING:
     from matplotlib import figure as matplotlib_figure
@@ -91,6 +95,23 @@ def render_html(evaluation: Evaluation) -> str:
         sections=found,
         shorten=lambda text: page.shorten(text, _LONGEST_SAMPLE),
     )
+
+
+def write(evaluation: Evaluation, folder: pathlib.Path) -> None:
+    """Writes the page and the document into a new folder; for their owner alone where records were read.
+
+    Raises:
+        ValueError: See `apart.check_file`.
+        FileExistsError: The folder is there.
+    """
+    with off_screen.unquoted():
+        files = {DOCUMENT: evaluation.to_json(), PAGE: render_html(evaluation)}
+    folder.mkdir(mode=0o700 if evaluation.reads_records else 0o755)
+    for name, text in files.items():
+        if evaluation.reads_records:
+            apart.write(folder / name, text, apart.PAGE_OR_JSON)
+        else:
+            (folder / name).write_text(text, encoding='utf-8')
 
 
 def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> None:

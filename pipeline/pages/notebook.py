@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import rich.console
 
-from pipeline import terminal
+from pipeline.screen import terminal
 
 _COLUMNS = 100
 _FRAME_PIXELS = 640

@@ -15,13 +15,13 @@ from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 
 from pipeline.settings.runner import FLINK
 
-# What shows elements, which are records here, in a runner's UI.
+# Experiments that show elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
 # Dataflow adds the second of them to every job by itself; workers obey this one first.
 _SHOWS_NOTHING = 'disable_always_on_exception_sampling'
 # Under this name Beam tries Prism first, and opens a pool of workers to every network while it does.
 _RUNNERS = {'DirectRunner': 'FnApiRunner'}
-# Where an engine may have its workers. Beam's others are in this process, and called over ports.
+# Places of an engine's workers. Beam's others are in this process, and called over ports.
 _ENVIRONMENTS = (None, 'EXTERNAL', 'DOCKER', 'PROCESS')
 
 

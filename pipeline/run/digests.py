@@ -9,7 +9,7 @@ HASHED_BYTES = 64 * 2**20
 
 
 def _state(path: pathlib.Path) -> tuple[int, ...]:
-    """What changes with a file's content: the system sets the time of its last change."""
+    """Numbers that change with a file's content: the system sets the time of its last change."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -13,9 +13,9 @@ from pipeline.methods.solved import Run
 from transforms.durable import write_file
 from transforms.run_files import ERRORS_FOLDER
 
-# How Beam ends the error of a step: the error's last line, then the step.
+# The end of a step's error in Beam: the error's last line, then the step.
 _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
-# How Beam says that an engine's own connection failed: its job server does not reach the cluster.
+# Beam's words for an engine's own connection that failed: its job server does not reach the cluster.
 _OF_NETWORK = re.compile(
     r'Pipeline \S+ failed in state [A-Z]+: (java\.net\.(?:Connect|NoRouteToHost|SocketTimeout|UnknownHost)'
     r'Exception(?:: Connection (?:refused|timed out))?)'
@@ -70,7 +70,7 @@ def keep_failure(run: Run, error: Exception, steps: Collection[str], *, submitte
 
 
 def _of_engine(error: Exception) -> str | None:
-    """What ended the connections to an engine or within it; None of any error that may be a step's.
+    """The error of the connections to an engine or within it; None of any that may be a step's.
 
     The words are those of a short list: what else the error says may be a worker's.
     """

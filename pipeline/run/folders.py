@@ -9,8 +9,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy import intact
 from models.privacy.randomness import RunKey
-from pipeline import apart, curator_files
 from pipeline.methods.solved import Run
+from pipeline.release import apart
 from pipeline.run import identity
 from transforms.durable import (
     TEMPORARY_SUFFIX,
@@ -96,13 +96,13 @@ def _check_apart(run: Run, files: Sequence[str]) -> None:
     output, work_dir = run.output, run.work_dir
     own = (*WORK_FOLDERS, *run.folders.work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
-    apart.check(output, 'work_dir', work_dir, places)
+    apart.check_outside(output, 'work_dir', work_dir, places)
     if is_local(work_dir):
-        curator_files.check_work_dir(work_dir)
+        apart.check_work_dir(work_dir)
     records = [sqlite_file(file) or file.removeprefix(DATASET) for file in files]
-    apart.check(output, 'input', str(run.input.input), records)
+    apart.check_outside(output, 'input', str(run.input.input), records)
     if run.budget.ledger is not None:
-        apart.check(output, 'ledger', run.budget.ledger, [run.budget.ledger])
+        apart.check_outside(output, 'ledger', run.budget.ledger, [run.budget.ledger])
 
 
 def _refuse_link(folder: str) -> None:
@@ -149,7 +149,7 @@ def _refuse_change(run: Run, digests: Mapping[str, str]) -> None:
 
 
 def _settings_then_and_now(run: Run) -> str:
-    """Each setting that differs, with both values, all of them public; nothing where none were kept."""
+    """Settings that differ, with both values, all of them public; nothing where none were kept."""
     path = FileSystems.join(run.work_dir, CONFIG)
     if not FileSystems.exists(path):
         return ''

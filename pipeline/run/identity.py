@@ -1,4 +1,4 @@
-"""What a run is: digests of its settings, input, model and code, none of which may change until it ends."""
+"""The identity of a run: digests of settings, input, model and code. None may change until it ends."""
 
 import contextlib
 import functools
@@ -22,12 +22,12 @@ from pipeline.run.record_rules import record_rules
 from transforms.durable import is_local, read_file
 from transforms.read import RecordFields, check_input, check_same, list_input
 
-# Where a run is carried out changes nothing of what it writes.
+# Settings that change nothing of what a run writes: they say where it is carried out.
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
 PACKAGE = 'dp-corpus'
 # Its extras that a run may use, in setup.py's words; others train, test and compare.
 RUN_EXTRAS = (extras.GCP, extras.MINILM, extras.ENDPOINT, extras.GEMMA)
-# What an error says of each part that differs.
+# The words of an error for each part that differs.
 CHANGES = {
     'run_id': 'It has another run id.',
     'config': 'Its settings were others: config.toml there holds them.',
@@ -40,7 +40,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def fingerprint(run: Run, files: Sequence[str] | None = None) -> dict[str, str]:
-    """What may not change between a run and its resumption, as digests: config, input, model, code.
+    """Digests of what may not change between a run and its resumption: config, input, model, code.
 
     Settings that change nothing about the output, `MAY_CHANGE`, are left out. Files of up to 64
     MiB, and weights in one file, are known by content; larger ones by name, size and time: reading

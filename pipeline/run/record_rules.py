@@ -1,4 +1,4 @@
-"""What makes a row of the input a record, as the settings of the input say it."""
+"""The rules that make a row of the input a record, as its settings say it."""
 
 from models.privacy.public_numbers import Unit
 from pipeline.settings.input import Input

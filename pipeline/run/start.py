@@ -76,7 +76,7 @@ def _carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipeli
     files = folders.prepare(run)
     entry = None if ledger is None else charge.reserve(ledger, run)
     job.build(root, run, prepared, entry, files)
-    # What cannot be pickled fails here, before anything is read: such causes may be shown.
+    # A function that cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     speed.forget()
     try:

@@ -4,38 +4,25 @@ import dataclasses
 import functools
 import itertools
 import math
-import typing
-from collections.abc import Iterable
 
 from models import attributes as attributes_lib
 from models import spelling
 from pipeline.settings import panel
 from transforms import places
 from transforms.run_files import CORPUS_COLUMNS
+from transforms.text_files import (
+    DELIMITER_HELP,
+    ENCODING_HELP,
+    QUOTING_HELP,
+    Encoding,
+    Quoting,
+    check_delimiter,
+    delimiter_of,
+)
 
 _setting = functools.partial(panel.setting, 'Input')
 
-Quoting = typing.Literal['double', 'backslash', 'none']
-# utf-16 is of the byte order that the file's mark says.
-Encoding = typing.Literal[
-    'utf-8',
-    'utf-16',
-    'utf-16-le',
-    'utf-16-be',
-    'windows-1250',
-    'windows-1251',
-    'windows-1252',
-    'windows-1253',
-    'windows-1254',
-    'iso-8859-1',
-    'iso-8859-2',
-    'iso-8859-15',
-    'shift-jis',
-    'euc-kr',
-    'big5',
-    'gb18030',
-]
-# Each stands for something else around a column's name: in --labels, --label-name, --label-mix, a label, a
+# Characters with a meaning around a column's name: in --labels, --label-name, --label-mix, a label, a
 # prompt, the dataset card.
 _NOT_IN_ATTRIBUTES = ',:=|{}`'
 INPUT_HELP = (
@@ -53,85 +40,11 @@ PARTITION_HELP = (
 )
 SHEET_HELP = 'Sheet of the Excel workbooks. Default: the only one that is not empty.'
 SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
-DELIMITER_HELP = (
-    'What separates the columns of CSV files: one character, or tab. Default: what a first line sep=; says, '
-    'or the first of , ; tab and | with which the header line has the columns that are asked for, else a '
-    'comma, in .tsv files a tab.'
-)
-ENCODING_HELP = (
-    'Encoding of files of text; spreadsheets often write CSV as utf-16 or windows-1252. Default: utf-8, or '
-    'utf-16 where a byte order mark or the header line of CSV shows it.'
-)
-QUOTING_HELP = (
-    'Quotes in CSV files. double: a quote within quotes is written twice (RFC 4180). backslash: \\" is a '
-    'quote and \\\\ a backslash, as MySQL, Spark and pandas may write them. none: no character quotes, and '
-    'every line is a row.'
-)
-
-
-def delimiter_of(name: str | None) -> str | None:
-    """The character between columns, which a command line or a TOML file may call tab.
-
-    Raises:
-        ValueError: It is not one character, or one that a CSV file needs for something else.
-    """
-    delimiter = '\t' if name in ('tab', '\\t') else name
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in ' "\r\n\0'):
-        raise ValueError(
-            'Expected one character that is no quote, space or line end between columns, got '
-            f"delimiter={name!r}. Give --delimiter ';', or tab."
-        )
-    return delimiter
-
-
-def check_delimiter(name: str | None, quoting: Quoting) -> None:
-    """Refuses a delimiter that is none, or that the quotes need.
-
-    Raises:
-        ValueError: See above.
-    """
-    if delimiter_of(name) == '\\' and quoting == 'backslash':
-        raise ValueError(
-            f'Expected a delimiter that is no backslash with quoting={quoting!r}, got delimiter={name!r}. '
-            'Give another of the two.'
-        )
-
-
-def check_text_flags(
-    places_: Iterable[str], *, delimiter: str | None, encoding: str | None, quoting: Quoting
-) -> None:
-    """Refuses flags of files of text where no file is of their kind; else they are of those that are.
-
-    Args:
-        places_: All that the command reads, each as a flag names it.
-        delimiter: As the setting.
-        encoding: As the setting.
-        quoting: As the setting.
-
-    Raises:
-        ValueError: See above.
-    """
-    given = [
-        (name, value, is_kind, kind)
-        for name, value, is_kind, kind in (
-            ('delimiter', delimiter, places.may_be_csv, 'CSV files'),
-            ('quoting', None if quoting == 'double' else quoting, places.may_be_csv, 'CSV files'),
-            ('encoding', encoding, places.may_be_text, 'files of text (CSV, JSON or a folder of texts)'),
-        )
-        if value is not None
-    ]
-    # Paths are looked up where it matters alone: a URL with a comma loads a library.
-    parts = [part for place in places_ for part in places.split_patterns(place)] if given else []
-    for name, value, is_kind, kind in given:
-        if parts and not any(map(is_kind, parts)):
-            raise ValueError(
-                f'Expected {name} with {kind}, got {name}={value!r}, input={",".join(parts)!r}. Leave it out.'
-            )
 
 
 def _spelled(value: str) -> str:
     """A declared value as records are compared with it."""
-    # What is no text has no spelling, and no record has it.
+    # A value that is no text has no spelling, and no record has it.
     return value if (found := spelling.spelled(value)) is None else found
 
 
@@ -195,7 +108,7 @@ def check_table(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input(panel.Panel):
-    """What is read. `input` may be None for `plan`, which reads nothing."""
+    """Settings of the input. `input` may be None for `plan`, which reads nothing."""
 
     input: str | None = _setting(INPUT_HELP, None, path='patterns')
     query: str | None = _setting(QUERY_HELP, None)
@@ -352,7 +265,7 @@ class Input(panel.Panel):
 
     @property
     def _declared(self) -> list[tuple[tuple[str, str], ...]]:
-        """Of each declared label (value, words) of every column that it has, with '' for no words."""
+        """Declared labels, each as (value, words) of every column that it has, with '' for no words."""
         if self.attributes:
             return list(itertools.product(*(words.items() for words in self.attribute_words.values())))
         pairs = (label.partition('=') for label in self.labels)
@@ -381,7 +294,7 @@ class Input(panel.Panel):
 
     @property
     def label_words(self) -> dict[str, str]:
-        """What prompts call each declared label."""
+        """The words that prompts have for each declared label."""
         return {
             attributes_lib.label_of(value for value, _ in pairs): ', '.join(
                 of or value for value, of in pairs

@@ -8,11 +8,12 @@ from typing import Any
 import tomli_w
 
 from pipeline.settings.budget import Budget
-from pipeline.settings.input import Input, check_text_flags
+from pipeline.settings.input import Input
 from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.panel import Panel
 from pipeline.settings.runner import Runner
+from transforms.text_files import check_text_flags
 
 # Panels that every run has, by their field of `JobConfig`.
 OF_EVERY_RUN: Mapping[str, type[Panel]] = {
@@ -78,7 +79,7 @@ class JobConfig[M: MethodSettings]:
         self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
 
     def _places(self) -> Iterator[str]:
-        """All that the run reads texts of: the records, and public texts beside them."""
+        """Places that the run reads texts of: the records, and public texts beside them."""
         for settings in (self.input, self.method):
             for field in dataclasses.fields(settings):
                 if (

@@ -1,4 +1,4 @@
-"""What the settings of every method are, whichever panels it is made of."""
+"""The base of every method's settings, whichever panels it is made of."""
 
 import abc
 import dataclasses

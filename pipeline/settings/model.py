@@ -13,7 +13,7 @@ _setting = functools.partial(panel.setting, 'Model')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model(panel.Panel):
-    """What decodes."""
+    """Settings of the model."""
 
     model: str = _setting(f'Model size: {", ".join(family.model_names())}.', 'bundled', names_path=False)
     checkpoint: str | None = _setting(
@@ -59,20 +59,20 @@ class Model(panel.Panel):
 
     @property
     def model_sizes(self) -> family.Sizes:
-        """What is known of the model without loading it."""
+        """Sizes of the model, known without loading it."""
         return family.sizes_of(self.model)
 
     @property
     def model_files(self) -> family.ModelFiles:
-        """Where the model lies: as given, or where it is known to be."""
+        """The model's files: as given, or where they are known to be."""
         return family.files_of(self.model, self.checkpoint, self.tokenizer)
 
     @property
     def checkpoint_path(self) -> pathlib.Path:
-        """Where the weights are."""
+        """The place of the weights."""
         return pathlib.Path(self.model_files.checkpoint)
 
     @property
     def tokenizer_path(self) -> pathlib.Path:
-        """Where the tokenizer's file is."""
+        """The tokenizer's file."""
         return pathlib.Path(self.model_files.tokenizer)

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import re
 
-from pipeline import apart
+from pipeline.release import apart
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Output')
-# Of the default number of shards; a batch makes some ten rows.
+# Bounds of the default number of shards; a batch makes some ten rows.
 BATCHES_OF_A_SHARD, MOST_SHARDS = 100, 8
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
@@ -28,7 +28,7 @@ def check_run_id(run_id: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output(panel.Panel):
-    """What is written, and where. `output` may be None for `plan`, which writes nothing."""
+    """Settings of the output. `output` may be None for `plan`, which writes nothing."""
 
     output: str | None = _setting(
         'Folder of the corpus and its report. Must be empty or of this run.', None, path='file'
@@ -58,7 +58,7 @@ class Output(panel.Panel):
                 )
         if self.output:
             # The default as well: of `.` it would be a folder below.
-            apart.check(self.output, 'work_dir', self.curator, [self.curator])
+            apart.check_outside(self.output, 'work_dir', self.curator, [self.curator])
 
     @property
     def curator(self) -> str:

@@ -1,4 +1,4 @@
-"""What every panel of settings is made of: fields that are documented by their help, and typed values."""
+"""Panels of settings: fields that are documented by their help, and typed values."""
 
 import dataclasses
 import types

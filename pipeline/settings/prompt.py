@@ -29,7 +29,7 @@ DEFAULT_MIN_TOKENS = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompt(Model):
-    """What a model is asked for; the default form of it depends on the model."""
+    """Settings of prompts; the default form of a prompt depends on the model."""
 
     prompt: str | None = _setting(
         f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example. '

@@ -10,14 +10,14 @@ _setting = functools.partial(panel.setting, 'Runner')
 DATAFLOW, FLINK = 'DataflowRunner', 'FlinkRunner'
 # Beam runners that carry the graph out within this process: they open no port.
 LOCAL_RUNNERS = ('FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner')
-# Those that hand it to an engine, whose operator answers for its ports.
+# Beam runners that hand it to an engine, whose operator answers for its ports.
 _ENGINES = (FLINK, DATAFLOW, 'PortableRunner')
 _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runner(panel.Panel):
-    """What carries the graph out. Nothing here touches the guarantee or the output."""
+    """Settings of the runner. Nothing here touches the guarantee or the output."""
 
     runner: str = _setting(
         f"Beam runner: {', '.join((*LOCAL_RUNNERS, *_ENGINES))}. Beam's own options follow after --.",

@@ -17,7 +17,7 @@ _setting = functools.partial(panel.setting, 'Structure')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Structured(Prompt):
-    """What every text is held to, if anything; what says so may stand in a prompt, too."""
+    """Settings of the structure that every text is held to, if any; its schema may stand in a prompt, too."""
 
     json_schema: str | None = _setting(
         'File with a JSON Schema that every example is held to, in compact form; what it forces is free. It '
@@ -96,7 +96,7 @@ class Structured(Prompt):
 
     @functools.cached_property
     def structure(self) -> 'Structure | None':
-        """What every example has to be, its automaton built; None for any text. Reads the named file.
+        """The structure of every example, its automaton built; None for any text. Reads the named file.
 
         Raises:
             FileNotFoundError: The file of the schema is not there.

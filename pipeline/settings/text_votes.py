@@ -31,7 +31,7 @@ def minilm_is_installed() -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextVotes(panel.Panel):
-    """How records vote on texts, and what that costs."""
+    """Settings of votes on texts, and of their cost."""
 
     nearest: int | None = _setting(
         'k: a record votes for the k texts that it is most like, 1/sqrt(k) each. The price is the same for '
@@ -87,14 +87,14 @@ class TextVotes(panel.Panel):
 
     @property
     def embedder_digests(self) -> list[str]:
-        """What the embedder depends on beside its files: the machine that launches decides MiniLM's type."""
+        """Digests of the embedder beside its files: the machine that launches decides MiniLM's type."""
         from models.clustering.embedder import fastest_minilm_dtype
 
         own = self.resolved_embedder in ('tfidf', 'decoder')
         return [] if own else [f'minilm {fastest_minilm_dtype()}']
 
     def embedder_settings(self, own: Model) -> 'ClusterSettings':
-        """What workers load the embedder from.
+        """Settings of the workers' embedder.
 
         Args:
             own: The run's model, for 'decoder'.

@@ -1,4 +1,4 @@
-"""What the curator declares of a run, and the settings that it gives."""
+"""Answers of the curator, and the settings that they give."""
 
 import dataclasses
 import re
@@ -18,13 +18,13 @@ TEXT_COLUMNS = (
 )  # fmt: skip
 DESCRIPTION = 'A collection of texts, one after another.'
 EPSILON, EXAMPLES = 3.0, 200
-# Of a column whose name may stand in a prompt.
+# Name of a column that may stand in a prompt.
 _WORDS = re.compile(r'[^\W\d_][\w \-]{0,30}')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What was said of the records and of the corpus. Public, every part of it.
+    """Answers about the records and the corpus. Public, every part of them.
 
     Attributes:
         records: The files or another place, as `--input` names them.
@@ -34,8 +34,8 @@ class Answers:
         label_columns: Column of the label; several are attributes, whose values together are the label.
         labels: The declared labels, VALUE or VALUE=WORDS; of attributes COLUMN:VALUE=WORDS.
         unit_field: Column of the person; None where each record is protected by itself.
-        corpus_description: What the corpus is, in a sentence.
-        epsilon: What the corpus may cost.
+        corpus_description: The corpus in a sentence.
+        epsilon: Largest cost of the corpus.
         examples: Texts wanted.
         declared: About how many records there are; under a unit field how many people.
         typical_words: Words of a typical record.
@@ -65,24 +65,24 @@ class Answers:
         return self.label_columns if len(self.label_columns) > 1 else ()
 
     def settings(self) -> dict[str, Any]:
-        """What was said, by the names of settings."""
-        found: dict[str, Any] = {'input': self.records}
+        """The answers by the names of settings."""
+        values: dict[str, Any] = {'input': self.records}
         of_place = dataclasses.asdict(self.table)
-        found |= {name: value for name, value in of_place.items() if value is not None}
+        values |= {name: value for name, value in of_place.items() if value is not None}
         if self.dialect.delimiter is not None:
-            found['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
+            values['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
         if self.dialect.encoding is not None:
-            found['encoding'] = self.dialect.encoding
+            values['encoding'] = self.dialect.encoding
         if self.dialect.quoting != 'double':
-            found['quoting'] = self.dialect.quoting
-        found['text_field'] = self.text_field
+            values['quoting'] = self.dialect.quoting
+        values['text_field'] = self.text_field
         if self.label_field is not None:
-            found |= {'label_field': self.label_field, 'labels': self.labels}
+            values |= {'label_field': self.label_field, 'labels': self.labels}
         if self.attributes:
-            found |= {'attributes': self.attributes, 'labels': self.labels}
+            values |= {'attributes': self.attributes, 'labels': self.labels}
         if self.unit_field is not None:
-            found |= {'unit': 'user', 'unit_field': self.unit_field}
-        return found | {
+            values |= {'unit': 'user', 'unit_field': self.unit_field}
+        return values | {
             'records': self.declared,
             'typical_words': self.typical_words,
             'corpus_description': self.corpus_description,
@@ -91,7 +91,7 @@ class Answers:
         }
 
     def notes(self) -> dict[str, str]:
-        """What some of `settings` mean, by name."""
+        """Meanings of some of `settings`, by name."""
         who = 'people' if self.unit_field is not None else 'records'
         whom = 'all records of one person' if self.unit_field is not None else 'one record'
         return {
@@ -103,7 +103,7 @@ class Answers:
         }
 
     def names(self) -> dict[str, Follows]:
-        """What prompts call a text and its label: the columns' names, where these are words."""
+        """Names of a text and its label in prompts: the columns' names, where these are words."""
         columns = {'text_name': self.text_field, 'label_name': self.label_field}
         return {
             name: Follows(
@@ -123,8 +123,10 @@ def likely_text(columns: Sequence[str]) -> str | None:
     if len(columns) == 1:
         return columns[0]
     by_name = {column.strip().lower(): column for column in reversed(columns)}
-    found = [by_name[name] for name in TEXT_COLUMNS if name in by_name]
-    return found[0] if found and (len(found) == 1 or found[0].strip().lower() == TEXT_COLUMNS[0]) else None
+    likely = [by_name[name] for name in TEXT_COLUMNS if name in by_name]
+    return (
+        likely[0] if likely and (len(likely) == 1 or likely[0].strip().lower() == TEXT_COLUMNS[0]) else None
+    )
 
 
 def declared_labels(text: str) -> tuple[str, ...]:
@@ -133,13 +135,13 @@ def declared_labels(text: str) -> tuple[str, ...]:
     Raises:
         ValueError: There is none, or one has no value.
     """
-    found = tuple(part.strip() for part in text.split(',') if part.strip())
-    if not found or any(not part.partition('=')[0].strip() for part in found):
+    labels = tuple(part.strip() for part in text.split(',') if part.strip())
+    if not labels or any(not part.partition('=')[0].strip() for part in labels):
         raise ValueError(
             f'Expected declared labels, got labels={text!r}. Give --labels A1=Surgery,B2=Paediatrics, say, '
             'with values as the records write them: they are declared, never read from the records.'
         )
-    return found
+    return labels
 
 
 def labels_of_columns(
@@ -162,16 +164,18 @@ def labels_of_columns(
     >>> labels_of_columns('ward: A1=Surgery, B2; mood: calm', str)
     (('ward', 'mood'), ('ward:A1=Surgery', 'ward:B2', 'mood:calm'))
     """
-    found: dict[str, tuple[str, ...]] = {}
+    by_column: dict[str, tuple[str, ...]] = {}
     for part in text.split(';'):
         name, _, values = part.partition(':')
         column = str(column_of(name.strip()))
-        if column in found:
+        if column in by_column:
             raise ValueError(f'Expected each column once, got column={column!r} twice. Name it once.')
-        found[column] = declared_labels(values)
-    if len(found) == 1:
-        return tuple(found), next(iter(found.values()))
-    return tuple(found), tuple(f'{column}:{label}' for column, labels in found.items() for label in labels)
+        by_column[column] = declared_labels(values)
+    if len(by_column) == 1:
+        return tuple(by_column), next(iter(by_column.values()))
+    return tuple(by_column), tuple(
+        f'{column}:{label}' for column, labels in by_column.items() for label in labels
+    )
 
 
 def check_numbers_of(labels: Sequence[str], column: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from pipeline import terminal
+from pipeline.screen import terminal
 
 MOST_QUESTIONS = 6
 _NUMBER = re.compile(r'\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?')
@@ -41,7 +41,7 @@ class Questions:
         Args:
             question: One question, with an example of an answer where it has a form.
             parse: Makes a value of what was typed; its ValueError is shown, and the question is asked again.
-            default: What an empty answer means; None where nothing follows from nothing.
+            default: Meaning of an empty answer; None where it has none.
             flags: The flags that answer it in advance.
             example: These with values, where there is no default.
 
@@ -78,8 +78,8 @@ class Questions:
         """Refuses all questions without a default at once, where defaults are taken.
 
         Args:
-            command: What was typed.
-            columns: Of the place; what looks like their names may be a record.
+            command: Words that were typed.
+            columns: Columns of the place; what looks like their names may be a record.
             unread: Why the columns are not known, if so.
 
         Raises:
@@ -110,11 +110,11 @@ def numbers(*names: str) -> Callable[[str], tuple[float, ...]]:
     """
 
     def parse(typed: str) -> tuple[float, ...]:
-        found = tuple(float(number.replace(',', '')) for number in _NUMBER.findall(typed))
-        if len(found) != len(names) or not all(found) or '-' in typed:
+        values = tuple(float(number.replace(',', '')) for number in _NUMBER.findall(typed))
+        if len(values) != len(names) or not all(values) or '-' in typed:
             form = 'a positive number' if len(names) == 1 else 'positive numbers with a space between'
             raise ValueError(f'Expected {" and ".join(names)} as {form}, got {typed!r}. Give {form}.')
-        return found
+        return values
 
     return parse
 

@@ -1,5 +1,8 @@
 """A TOML file of settings that says of each one where it comes from."""
 
+import dataclasses
+import pathlib
+import re
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
@@ -7,14 +10,111 @@ from typing import Any
 
 import tomli_w
 
+from models import bundled, fetched
+from pipeline import comparison, config, methods
 from pipeline.methods.follows import Follows
+from pipeline.settings.job_config import JobConfig
+from pipeline.start.answers import Answers
+from transforms import places
 
 _WIDTH = 100
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Started:
+    """A file of settings that was written.
+
+    Attributes:
+        compared: All methods side by side, of which one was taken.
+        config: The run that the file describes.
+    """
+
+    compared: comparison.Comparison
+    config: JobConfig
+
+
+def write(answers: Answers, method: str | None, model: str | None, path: str) -> Started:
+    """Writes the settings of a run that follow from answers.
+
+    Args:
+        answers: All that was said of the records and the corpus.
+        method: The method; None for the one that suits best.
+        model: The model; None for the one that is here.
+        path: The file.
+
+    Raises:
+        ValueError: No method fits, or settings do not go together.
+    """
+    answered = answers.settings()
+    followed = {'model': _model()} if model is None else {}
+    if model is not None:
+        answered['model'] = model
+    followed |= answers.names()
+    values = {**answered, **{name: each.value for name, each in followed.items()}}
+    compared = comparison.compare(values)
+    chosen = method or compared.recommended
+    if chosen is None:
+        why = ' '.join(f'{each.method}: {each.why_not}' for each in compared.methods)
+        raise ValueError(f'Expected a method that fits, got none. {why}')
+    if method is not None:
+        answered[config.METHOD] = method
+    else:
+        followed = {config.METHOD: Follows(value=chosen, because=compared.because), **followed}
+    if chosen in methods.METHODS:  # else `following` refuses it
+        followed |= methods.METHODS[chosen].on_this_machine()
+    values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
+    followed |= config.following(**values)
+    folder = _folder_of(answers.records)
+    last = {
+        'output': Follows(
+            value=folder,
+            because=f'The corpus and its report: publish these. {folder}.curator holds the run key and true '
+            'counts: never publish it.',
+        )
+    }
+    everything = {**answered, **{name: each.value for name, each in (followed | last).items()}}
+    job_config = config.job_config(**everything)
+    text = commented(
+        (
+            'Settings of one run, written by `dp-corpus start`. Run it with',
+            f'    dp-corpus generate --config {path}',
+            'Every key is a flag of `generate`, whose --help explains it; a flag wins over this file. Remove',
+            'a line that follows from others, and it follows anew. No record decided any line here.',
+        ),
+        answered,
+        followed,
+        last,
+        answers.notes(),
+    )
+    pathlib.Path(path).write_text(text, encoding='utf-8')
+    return Started(compared=compared, config=job_config)
+
+
+def _model() -> Follows:
+    """Gemma 3 270M where its weights were fetched, else the bundled model, with how to get the other."""
+    if fetched.fetched_file().is_file():
+        return Follows(
+            value=fetched.MODEL, because='Its weights are here: the smallest model that writes English.'
+        )
+    return Follows(
+        value=bundled.MODEL,
+        because=f'No weights of {fetched.MODEL} are here. The bundled model shows that everything works, and '
+        f'writes no English. {fetched.REMEDY}, then repeat `dp-corpus start` with --force.',
+    )
+
+
+def _folder_of(records: str) -> str:
+    """A name for the corpus, from the name of its first file, database or data set."""
+    first = places.split_patterns(records)[0]
+    address = first.partition('?')[0] if places.is_database(first) else first
+    name = address.rstrip('/').split('/')[-1].split('.')[0]
+    stem = re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_')
+    return f'{stem or "corpus"}-synthetic'
+
+
 def commented(
     head: Sequence[str],
-    said: Mapping[str, Any],
+    answered: Mapping[str, Any],
     followed: Mapping[str, Follows],
     last: Mapping[str, Follows],
     notes: Mapping[str, str] = types.MappingProxyType({}),
@@ -23,17 +123,17 @@ def commented(
 
     Args:
         head: Lines of what the file is, without their `#`.
-        said: Settings that somebody gave, by name.
+        answered: Settings that somebody gave, by name.
         followed: Settings that follow, each with its reason.
         last: Further ones, of the output.
-        notes: What some of the settings that were said mean, by name.
+        notes: Meanings of some of the settings that were said, by name.
     """
     lines = [*(f'# {_plain(line)}'.rstrip() for line in head), '', '# --- What you said', '']
-    for name, value in said.items():
+    for name, value in answered.items():
         lines += [*_comment(notes.get(name, '')), _entry(name, value)]
-    for title, found in (('What follows from it', followed), ('What is written', last)):
+    for title, entries in (('What follows from it', followed), ('What is written', last)):
         lines += ['', f'# --- {title}']
-        for name, follows in found.items():
+        for name, follows in entries.items():
             lines += ['', *_comment(follows.because), _entry(name, follows.value)]
     return '\n'.join(lines) + '\n'
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pipeline import apart, methods
+from pipeline import methods
 from pipeline.config import job_config
+from pipeline.release import apart
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.output import Output
@@ -205,7 +206,6 @@ def test_every_command_with_a_work_directory_refuses_it(folder: pathlib.Path, na
     [
         ('split', '--input', 'in.jsonl', '--output', 'released_link/deeper/sets'),
         ('evaluate', 'in.jsonl', '--output', 'released_link/evaluation'),
-        ('clusters', '--input', 'in.jsonl', '--output', 'released_link/clusters.html'),
         ('audit', 'canaries', *VOTES[2:], '--method', 'evolve', '--result', 'released_link/audit.json'),
         ('ledger', 'export', '--restricted', '--ledger', 'budget.db', '--output', 'released_link/all.json'),
     ],

@@ -58,7 +58,7 @@ SHORT = {'evolve': [Stop('os.link', r'rounds/votes-01\.json')]}
 @pytest.fixture(scope='module', autouse=True)
 def warm_launchers() -> Iterator[None]:
     with fork_server.preloaded(
-        'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'jax', 'jax.numpy',
+        'pipeline.main', 'pipeline.run.start', 'pipeline.screen.progress', 'jax', 'jax.numpy',
         'sklearn.feature_extraction.text',
         'apache_beam.runners.portability.fn_api_runner', 'jinja2', 'pydantic',
         'tests.models.finetuning.tiny',

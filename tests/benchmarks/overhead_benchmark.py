@@ -169,10 +169,13 @@ def decode(folder: pathlib.Path) -> None:
 def form_batches(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> None:
     """Forms the run's batches, in its order, for the bare side."""
     from models.privacy.randomness import RunKey
-    from pipeline.methods.predict import audit
+    from pipeline import methods
+    from pipeline.methods import canary_audit
+    from pipeline.methods.predict import canaries
 
     shutil.copy2(key, folder / KEY)
-    _, batches = audit.form_batches(config, RunKey.read(folder / KEY))
+    run = methods.solve(config)
+    _, batches = canaries.form_batches(run, RunKey.read(folder / KEY), canary_audit.records_of(run))
     (folder / 'batches.pickle').write_bytes(pickle.dumps(batches))
 
 

@@ -34,7 +34,7 @@ def main() -> None:
     from models.privacy.gradients import clipped_sum
     from pipeline import methods
     from pipeline.config import job_config
-    from pipeline.methods.fine_tune import memory
+    from pipeline.methods.fine_tune import plan
 
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
     parser.add_argument('models', nargs='+', choices=sorted(ARCHITECTURES))
@@ -102,7 +102,7 @@ def main() -> None:
             line[name] = {
                 'held': _gigabytes(program.memory_analysis().temp_size_in_bytes),
                 'planned': _gigabytes(
-                    memory.needed_memory(methods.solve(config), args.dtype, len(devices)) - of_weights
+                    plan.needed_memory(methods.solve(config), args.dtype, len(devices)) - of_weights
                 ),
                 'compiled_in': round(time.perf_counter() - began),
             }

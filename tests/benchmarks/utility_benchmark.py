@@ -52,9 +52,9 @@ from typing import Any
 
 from pyarrow import dataset
 
-from models.privacy import accounting
-from models.privacy.report import text_votes, tuning
-from pipeline.evaluation import asked
+from models.privacy.report import PrivacyReport, composition
+from pipeline.evaluation import asked, measures
+from pipeline.evaluation.settings import EvaluationSettings
 from tests.benchmarks import real_records
 from tests.benchmarks.real_records import Dataset, Record, sample
 
@@ -230,27 +230,27 @@ def scores(
     """Figures of `dp-corpus evaluate` on a corpus in a folder and their standard errors, by name."""
     records = sample(data.train(), data.labels, JUDGED_BY)
     held_out = sample(sample(data.held_out(), data.labels)[REFERENCE_TEXTS:], data.labels, TESTED_ON)
-    request = asked.Request(
-        corpora=((name, str(folder / name)),),
+    corpora = [(name, str(folder / name))]
+    settings = EvaluationSettings(
+        only=('use', 'labels', 'mauve'),
         records=_write(folder / 'judge.csv', records),
         test=_write(folder / 'held_out.csv', held_out),
         public=None if public is None else str(public),
-        text_field='text',
         label_field='label',
         embedder='minilm',
-        seed=0,
     )
     # Fewer texts: each goes through a language model.
     by_decoder = dataclasses.replace(
-        request,
+        settings,
+        only=('mauve',),
         records=_write(folder / 'judge_by_decoder.csv', sample(records, data.labels, KEPT)),
         test=_write(folder / 'held_out_by_decoder.csv', sample(held_out, data.labels, KEPT)),
         embedder='decoder',
         embedder_model='gemma3-270m',
     )
     found: dict[str, list[float | None]] = {}
-    for each, measures, suffix in ((request, 'use,labels,mauve', ''), (by_decoder, 'mauve', '-by-decoder')):
-        evaluation = each.evaluate(each.read(), asked.measures_of(measures))
+    for each, suffix in ((settings, ''), (by_decoder, '-by-decoder')):
+        evaluation = asked.measure(asked.read_texts(corpora, each), measures.measures_of(each), each)
         for result in evaluation.corpora[0].measures:
             if result.findings is None:
                 print(f'{folder.name}: {result.measure}: {result.reason}', file=sys.stderr)
@@ -320,10 +320,10 @@ def generate_refined(
 def epsilon_together(folder: pathlib.Path) -> float:
     """ε of the adapter and of the votes on its samples together, at their δ, from what both reports state."""
     tuned, refined = (
-        json.loads((folder / name / 'privacy_report.json').read_text()) for name in ('tuned', 'corpus')
+        PrivacyReport.from_json((folder / name / 'privacy_report.json').read_text())
+        for name in ('tuned', 'corpus')
     )
-    events = [tuning.params_of(tuned['mechanism']).event, text_votes.params_of(refined['mechanism']).event]
-    return accounting.epsilon_of_events(events, refined['delta'])
+    return composition.epsilon_together([tuned.method.costs, refined.method.costs], refined.delta)
 
 
 def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
@@ -357,7 +357,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         measured = generate_refined(folder, [*arguments, *extra], data, len(records), args.delta, of_votes)
     report = json.loads((folder / 'corpus' / 'privacy_report.json').read_text())
     restricted = json.loads((folder / 'curator' / 'restricted_report.json').read_text())
-    mechanism, spending = report['mechanism'], restricted.get('spending')
+    mechanism, spending = report['method']['mechanism'], restricted.get('spending')
     texts = dataset.dataset(folder / 'corpus' / 'data', format='parquet').to_table().to_pylist()
     complete = collections.defaultdict(list)
     for text in texts:

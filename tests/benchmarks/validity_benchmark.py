@@ -30,7 +30,8 @@ from typing import Any
 from pyarrow import dataset
 
 from launch.demo import clinic_records
-from pipeline.evaluation import asked
+from pipeline.evaluation import asked, measures
+from pipeline.evaluation.settings import EvaluationSettings
 from tests.benchmarks import utility_benchmark
 from tests.benchmarks.real_records import DATA
 
@@ -150,18 +151,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ])  # fmt: skip
     report = json.loads((folder / 'corpus' / 'privacy_report.json').read_text())
     examples = dataset.dataset(folder / 'corpus' / 'data', format='parquet').to_table().to_pylist()
-    request = asked.Request(
-        corpora=(('corpus', str(folder / 'corpus')),),
+    settings = EvaluationSettings(
+        only=('structure',),
         records=_write(folder / 'judge.jsonl', texts),
-        test=None,
-        public=None,
-        text_field='text',
-        label_field=None,
-        embedder='tfidf',
-        seed=0,
+        json_schema=str(folder / 'schema.json'),
     )
-    measures = asked.measures_of('structure', json_schema=str(folder / 'schema.json'))
-    (found,) = request.evaluate(request.read(), measures).corpora[0].measures
+    read = asked.read_texts([('corpus', str(folder / 'corpus'))], settings)
+    (found,) = asked.measure(read, measures.measures_of(settings), settings).corpora[0].measures
     if found.findings is None:
         raise ValueError(f'Expected the structure to be measured, got reason={found.reason!r}.')
     figures = {figure.name: figure.value for figure in found.findings.figures}

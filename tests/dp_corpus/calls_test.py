@@ -108,7 +108,7 @@ def test_help_names_every_setting_with_its_default() -> None:
     parameters = inspect.signature(dp_corpus.generate).parameters
     known = config.all_settings()
     assert set(known) <= set(parameters)
-    assert parameters['method'].default == 'predict' and parameters['unit'].default == 'example'
+    assert parameters['method'].default is None and parameters['unit'].default == 'example'
     assert inspect.signature(dp_corpus.evaluate).parameters['text_field'].default == 'text'
 
 

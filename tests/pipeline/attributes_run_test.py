@@ -12,14 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from models import attributes
-from models.finetuning import adapter as adapters
 from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
-from pipeline import input_check, methods
+from pipeline import methods
+from pipeline.check.records import check_records
 from pipeline.config import job_config
 from pipeline.evaluation import reading
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
 from pipeline.run import folders, identity, record_rules
@@ -281,17 +282,15 @@ def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None
         ('truncated', 'label'),
         ('label_words', 'label'),
     ):
-        found = reading.read_source(
-            str(folder / 'out'), name='corpus', flag='CORPUS', text_field='text', label_field=field
-        ).texts
+        settings = EvaluationSettings(label_field=field)
+        found = reading.read_source(str(folder / 'out'), settings, name='corpus', flag='CORPUS').texts
         pairs = [(row['text'], row[column]) for row in rows if row['text'].strip()]
         assert found.labels is not None and list(zip(found.texts, found.labels, strict=True)) == pairs
 
     # Several together, in the order that is asked for, of corpus and records alike.
     def labels_of(place: str, *attributes: str) -> list[str]:
-        found = reading.read_source(
-            place, name='it', flag='--records', text_field='text', label_field=None, attributes=attributes
-        )
+        settings = EvaluationSettings(attributes=attributes)
+        found = reading.read_source(place, settings, name='it', flag='--records')
         assert found.texts.labels is not None
         return list(found.texts.labels)
 
@@ -331,18 +330,6 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
         dataclasses.replace(card, label_counts=card.label_counts[:5])
 
 
-def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None:
-    launch(config(folder, 'out', TUNED, JOINED), [])
-    path = folder / 'out' / 'adapter' / 'adapter.json'
-    written = json.loads(path.read_text()) | {'schema_version': 2, 'warm_release': None}
-    assert written.pop('attributes') == []
-    for name in ('epsilon_of_run', 'warm_vouched', 'releases', 'inputs_known', 'commitment'):
-        written.pop(name)
-    path.write_text(json.dumps(written))
-    card = released.read_card(str(folder / 'out'))
-    assert card.attributes == () and adapters.AdapterCard.from_json(card.to_json()) == card
-
-
 def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'in.csv'
     with path.open('w', newline='') as file:
@@ -351,7 +338,7 @@ def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> No
         writer.writerows((row['text'], row['category'], row['sentiment']) for row in some_rows())
         writer.writerows([('x', 'books', 'so so'), ('y', 'books', 'so so'), ('z', 'radio', 'pos')])
     run = job_config(input=str(path), context_budget=1.0, delta=1e-9, batch_size=8, **DECLARED)
-    found = input_check.check_records(run)
+    found = check_records(run)
     assert [(each.label, each.records) for each in found.labels] == [
         *((label, 8) for label in COMBINATIONS), ('books|so so', 2), ('radio|pos', 1),
     ]  # fmt: skip

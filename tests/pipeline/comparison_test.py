@@ -9,9 +9,9 @@ import pytest
 
 from models import cache, speed
 from pipeline import comparison, estimate, methods
-from pipeline.commands import plan
 from pipeline.comparison import compare
 from pipeline.config import job_config
+from pipeline.pages import comparison_terminal
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
 
@@ -114,7 +114,7 @@ def test_a_ledger_is_asked_of_one_method() -> None:
 @pytest.mark.parametrize(('columns', 'is_table'), [(120, True), (60, False)])
 def test_methods_stand_side_by_side_where_there_is_room(columns: int, is_table: bool) -> None:
     found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
-    shown = on_terminal(functools.partial(plan.print_comparison, found), columns)
+    shown = on_terminal(functools.partial(comparison_terminal.print_comparison, found), columns)
     assert ('Why, or why not' in shown) == is_table and '…' not in shown
     assert max(map(len, shown.splitlines())) <= columns
     for method in ('predict', 'fine-tune', 'evolve *'):

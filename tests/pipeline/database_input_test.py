@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from apache_beam.testing import util
 
 from models.records import Record
-from pipeline import input_check, methods
+from pipeline import methods
+from pipeline.check.records import check_records
 from pipeline.config import job_config, read_config
 from pipeline.run import folders
 from pipeline.run.record_rules import record_rules
@@ -236,7 +237,7 @@ def test_a_table_that_changed_is_another_input(place: str, tmp_path: pathlib.Pat
 
 
 def test_check_reads_what_a_run_would_read(place: str, tmp_path: pathlib.Path) -> None:
-    found = input_check.check_records(config(place, tmp_path))
+    found = check_records(config(place, tmp_path))
     assert (found.records, found.files, found.rejected) == (100, (place,), {})
     assert {each.label: each.records for each in found.labels} == {'1': 50, '2': 50}
 

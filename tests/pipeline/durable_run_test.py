@@ -73,7 +73,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(scope='module', autouse=True)
 def warm_launchers() -> Iterator[None]:
     with fork_server.preloaded(
-        'pipeline.main', 'pipeline.run.start', 'pipeline.progress',
+        'pipeline.main', 'pipeline.run.start', 'pipeline.screen.progress',
         'apache_beam.runners.portability.fn_api_runner',
         'sklearn.feature_extraction.text', 'jinja2', 'pydantic',
         # What the gemma library loads when a model is built.

@@ -1,6 +1,5 @@
 """The whole job with --method fine-tune, on a real but tiny Gemma: charge, adapter, texts, resumption."""
 
-import dataclasses
 import json
 import pathlib
 import re
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from models import batching
+from models import batching, cache
 from models.decoders import device
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
@@ -23,11 +22,12 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
-from pipeline import methods, released_corpus
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.fine_tune import memory, plan, released
-from pipeline.run import folders, identity
+from pipeline.methods.fine_tune import plan, released
+from pipeline.release import released_corpus
+from pipeline.run import folders, identity, planned
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny
@@ -121,6 +121,20 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert len(ledger.account('fruit').runs) == 1
 
 
+def test_a_run_leaves_how_fast_it_was_for_later_plans(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing can be left, a run ends as ever.
+    (folder / 'file').touch()
+    for cache_folder, output in ((folder / 'file', 'first'), (folder / 'cache', 'second')):
+        monkeypatch.setenv(cache.VARIABLE, str(cache_folder))
+        run = config(folder, dtype='float32', output=str(folder / output))
+        launch(run, [])
+        assert rows_of(folder / output)
+    rows = [value for name, value in planned.planned(run).rows() if name == 'Training']
+    assert len(rows) == 1 and rows[0].startswith('about ')
+
+
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
     run = config(folder, full=True, lora_rank=8, tuning_steps=2)
     launch(run, [])
@@ -155,22 +169,12 @@ def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(
         released.with_adapter(job_config(adapter=str(folder / 'out'), full=True, **asked))
 
 
-def test_a_card_of_an_older_version_is_that_of_factors(folder: pathlib.Path) -> None:
+def test_a_card_of_another_version_is_refused(folder: pathlib.Path) -> None:
     launch(config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1, examples_per_label=1), [])
     text = json.loads((folder / 'out' / 'adapter' / 'adapter.json').read_text())
-    card = adapters.AdapterCard.from_json(json.dumps(text))
-    assert text['schema_version'] == 3 and card.lora_rank == 2 and card.inputs_known
-    new = ('epsilon_of_run', 'warm_vouched', 'releases', 'inputs_known', 'commitment')
-    older = {name: value for name, value in text.items() if name not in new} | {'schema_version': 1}
-    without = dataclasses.replace(card, commitment=None)
-    assert adapters.AdapterCard.from_json(json.dumps(older)) == without
-    # Of one that began with a release its own cost counts, and what went into it is not known.
-    warm = {'warm_texts': 3, 'warm_release': {'run_id': 'a', 'dataset': None, 'run_number': None}}
-    began = adapters.AdapterCard.from_json(json.dumps(older | warm | {'schema_version': 2}))
-    assert not began.inputs_known and not began.warm_vouched and began.epsilon == card.epsilon
-    assert not began.handed_on()[0].inputs_known
-    for version in (0, 4, None):
-        with pytest.raises(ValueError, match='of version 3, got'):
+    assert adapters.AdapterCard.from_json(json.dumps(text)).lora_rank == 2
+    for version in (0, 3, None):
+        with pytest.raises(ValueError, match='schema_version with: value should be 4'):
             adapters.AdapterCard.from_json(json.dumps(text | {'schema_version': version}))
 
 
@@ -458,7 +462,7 @@ def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:
     assert slow == 100 * fast > 0
     larger = config(folder, micro_batch_size=64)
     assert 'weights are trained' not in ' '.join(found.warnings)
-    assert memory.needed_memory(methods.solve(larger), 'float32') > memory.needed_memory(
+    assert plan.needed_memory(methods.solve(larger), 'float32') > plan.needed_memory(
         methods.solve(run), 'float32'
     )
     assert folders.is_finished(methods.solve(run, launch=True)) is False
@@ -491,7 +495,7 @@ def test_tokens_are_of_typical_texts_where_their_words_are_declared() -> None:
 def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
     def needed(devices: int = 1, **changed: Any) -> int:
         given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}
-        return memory.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
+        return plan.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
 
     # Beside the weights: 16 units on 8 devices are two on each, and 17 are three.
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
@@ -526,7 +530,7 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     )
     # The difference, two moments, two limbs of a sum and of noise, and a gradient of each unit, of the
     # embedding twice.
-    more = memory.needed_memory(methods.solve(full), 'float32') - memory.needed_memory(
+    more = plan.needed_memory(methods.solve(full), 'float32') - plan.needed_memory(
         methods.solve(factors), 'float32'
     )
     embedding = full.method.model_sizes.num_embed * full.method.model_sizes.embed_dim

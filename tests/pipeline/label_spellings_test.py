@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from models import spelling
-from pipeline import input_check
+from pipeline.check.records import check_records
 from pipeline.config import job_config
 from transforms.read import Reason
 
@@ -42,7 +42,7 @@ def test_a_declared_label_is_the_records_however_both_are_composed(
         batch_size=8,
         **columns,
     )
-    checked = input_check.check_records(config)
+    checked = check_records(config)
     assert (checked.records, checked.units, checked.alike_units, checked.rejected) == (40, 20, 0, {})
     assert config.input.label_values == ((f'{CAFE}|1',) if shown else (CAFE,))
 
@@ -62,9 +62,9 @@ def test_without_the_rule_the_records_have_another_label(
     config = job_config(
         input=str(path), label_field='kind', labels=(CAFE,), context_budget=1.0, delta=1e-9, batch_size=8
     )
-    assert input_check.check_records(config).records == 1
+    assert check_records(config).records == 1
     monkeypatch.setattr(spelling, 'spelled', str)
-    assert input_check.check_records(config).rejected == {Reason.UNDECLARED_LABEL.value: 1}
+    assert check_records(config).rejected == {Reason.UNDECLARED_LABEL.value: 1}
 
 
 def test_a_mix_names_labels_in_any_spelling() -> None:

@@ -23,10 +23,10 @@ from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main, methods
-from pipeline.commands import screen
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
+from pipeline.screen import off_screen
 from tests.command_line import Done, in_a_process, in_this_process
 from tests.one_model import one_model
 
@@ -138,7 +138,6 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         (('centers', '--input', 'x.jsonl', '--output', 'o', '--dtype', 'bfloat16'), "embedder='decoder'"),
         (('audit', 'canaries', *CHEAP, '--canaries', '9'), 'Expected canaries >= 64'),
         (('audit', 'canaries', *CHEAP, '--result', 'r.txt'), 'ending in .html or .json'),
-        (('audit', 'leave-one-out', *CHEAP), 'No such command'),
     ],
 )
 @pytest.mark.parametrize('as_json', [False, True])
@@ -395,31 +394,24 @@ def test_centers_of_a_public_corpus(fitted: tuple[pathlib.Path, dict[str, Any]])
     assert clusterer.embedder.fingerprint != centers.ClusterSettings().load_embedder().fingerprint
 
 
-@pytest.mark.parametrize('command', ['centers', 'clusters'])
-def test_centers_and_clusters_read_any_csv(
-    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]], command: str
-) -> None:
+def test_centers_read_any_csv(tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]]) -> None:
     folder, found = fitted
     rows = [json.loads(line)['text'] for line in (folder / 'public.jsonl').read_text().splitlines()]
     file = tmp_path / 'public.csv'
     # A windows-1252 dash is no UTF-8, and no header line shows a tilde.
     file.write_bytes('\n'.join(['id~text', *(f'1~{text} –' for text in rows)]).encode('windows-1252'))
-    at = ('--centers', str(folder / 'fitted'), '--clusters', '4') if command == 'clusters' else ()
-    output = str(tmp_path / ('made.html' if command == 'clusters' else 'made'))
-    arguments = (command, '--input', str(file), *at, '--count', '5', '--output', output)
+    arguments = ('centers', '--input', str(file), '--count', '5', '--output', str(tmp_path / 'made'))
     assert "missing=['text']" in in_this_process(*arguments).stderr
     bad = in_this_process(*arguments, '--delimiter', 'ab')
     assert bad.returncode == 2 and "got delimiter='ab'" in bad.stderr
-    given = ('--delimiter', '~', '--encoding', 'windows-1252')
-    done = in_this_process(*arguments, *given, '--json')
+    done = in_this_process(*arguments, '--delimiter', '~', '--encoding', 'windows-1252', '--json')
     assert done.returncode == 0, done.stderr
-    made = one_object(done.stdout)
-    assert (made['records'] if command == 'clusters' else made['corpus_texts']) == found['corpus_texts']
+    assert one_object(done.stdout)['corpus_texts'] == found['corpus_texts']
 
 
 def test_an_unforeseen_error_over_private_texts_is_not_quoted() -> None:
-    with pytest.raises(RuntimeError, match='error=KeyError') as caught, screen.unquoted():
+    with pytest.raises(RuntimeError, match='error=KeyError') as caught, off_screen.unquoted():
         raise KeyError('Zyxquortle')
     assert 'Zyxquortle' not in ''.join(traceback.format_exception(caught.value))
-    with pytest.raises(ValueError, match='what to do'), screen.unquoted():
+    with pytest.raises(ValueError, match='what to do'), off_screen.unquoted():
         raise ValueError('what to do')

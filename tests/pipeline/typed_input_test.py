@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import input_check
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
+from pipeline.check.records import check_records
 from pipeline.config import job_config
 from tests.command_line import in_this_process
 from tests.samples import needs_model
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not CASES.exists(), reason='the cases are not in
 
 def checked(path: str, **changes: Any) -> InputCheck:
     values = {'context_budget': 1.0, 'delta': 1e-9, 'batch_size': 8, 'records': 40}
-    return input_check.check_records(job_config(**values | {'input': path} | changes))
+    return check_records(job_config(**values | {'input': path} | changes))
 
 
 def by_label(name: str, *labels: str, **changes: Any) -> dict[str | None, int]:

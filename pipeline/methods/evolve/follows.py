@@ -1,4 +1,4 @@
-"""What follows for votes on whole texts from declared lengths (`pipeline.methods.follows`).
+"""Settings of votes on whole texts that follow from declared lengths (`pipeline.methods.follows`).
 
 Rounds, candidates, children and what a vote is spread over follow from the declared records, epsilon and
 `--examples` in any case: `models.evolution.defaults`.

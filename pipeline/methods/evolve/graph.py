@@ -13,9 +13,8 @@ from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
 from pipeline.methods import earlier, model_digest, start_corpus, workers
-from pipeline.methods.evolve.refine_settings import RefineSettings
 from pipeline.methods.evolve.run import VotingRun
-from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings, RefineSettings
 from pipeline.methods.method import Generated
 from pipeline.run.digests import digest_of_files
 from transforms.evolve import EvolveText
@@ -27,7 +26,7 @@ _CHARACTERS = 8192
 
 
 def prepare(run: VotingRun) -> EvolutionSettings:
-    """What workers sample, embed and vote with; checks the files of the model, the prompts and the start.
+    """Settings that workers sample, embed and vote with; checks the model's files, prompts and the start.
 
     Raises:
         FileNotFoundError: A file is not there.
@@ -81,7 +80,7 @@ _OF_TOKENS = ('max_prompt_tokens', 'min_example_tokens', 'structure')
 
 
 def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
-    """Where texts come from."""
+    """The source of texts: an endpoint, or the run's model."""
     prompt = workers.prompt_settings(own, run.input)
     sampling: dict[str, Any] = {
         'max_example_tokens': own.max_example_tokens,

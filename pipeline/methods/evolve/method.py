@@ -11,13 +11,12 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.evolve import follows, memory, plan, run, standing
-from pipeline.methods.evolve.input_view import VotingView
-from pipeline.methods.evolve.plan import VotingPlan
-from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods import report_settings
+from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.evolve import follows, plan, run
+from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
-from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings
+from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.settings import text_votes
@@ -36,8 +35,6 @@ _GIVEN = 'The texts are given, and none is sampled.'
 class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
     """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
 
-    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'counted-twice', 'own-text'})
-
     def plan(
         self, run: VotingRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
     ) -> VotingPlan:
@@ -47,7 +44,7 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         return VotingView(config)
 
     def needed_memory(self, run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
-        return memory.needed_memory(run.method, dtype)
+        return plan.needed_memory(run.method, dtype)
 
     def digests(self, run: VotingRun) -> Mapping[str, str]:
         from pipeline.methods.evolve import graph
@@ -70,7 +67,7 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         from pipeline.methods.evolve import facts
 
         found = facts.facts(run, prepared)
-        settings = facts.settings(run, tuple(found.settings))
+        settings = facts.settings(run, report_settings.names_of(found.mechanism))
         return Reported(facts=found, settings=settings, units=run.input.records)
 
     def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':
@@ -78,10 +75,10 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
 
         return pages.pages(run, prepared, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[VotingRun]:
+    def canaries(self) -> Canaries[VotingRun]:
         from pipeline.methods.evolve.canaries import TextVotingCanaries
 
-        return TextVotingCanaries(self.canary_sabotages)
+        return TextVotingCanaries()
 
 
 class Evolution(TextVoting[EvolveSettings]):
@@ -102,7 +99,7 @@ class Evolution(TextVoting[EvolveSettings]):
         for step in ('Sample', 'WriteList')
     )
     memory_setting = 'micro_batch_size'
-    scores = standing.SCORES
+    scores = plan.SCORES
 
     def follows(self, asked: Asked[EvolveSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -117,7 +114,7 @@ class Evolution(TextVoting[EvolveSettings]):
         return run.solve_evolution(config)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return standing.standing(units, epsilon, labels)
+        return plan.standing(units, epsilon, labels)
 
 
 class Refine(TextVoting[RefineSettings]):

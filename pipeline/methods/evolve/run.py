@@ -10,8 +10,7 @@ from models.evolution.defaults import Defaults
 from models.evolution.generation import Candidate
 from models.privacy.text_votes import TextVoteParams
 from models.speed import Work
-from pipeline.methods.evolve.refine_settings import RefineSettings
-from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings, RefineSettings
 from pipeline.methods.solved import Begun, Run, RunFolders
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER

@@ -1,4 +1,4 @@
-"""What follows for fine-tuning from declared lengths (`pipeline.methods.follows`).
+"""Settings of fine-tuning that follow from declared lengths (`pipeline.methods.follows`).
 
 Steps and learning rate are those of the runs that docs/measured.md scores ('Fine-tuning beside votes'), with
 Gemma 3 270M at 768 and 5,452 records and ε of 1 and 3; of a model as small as the bundled one those of
@@ -24,7 +24,7 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     """Caps of a text and of an instruction, steps, their size and their rate, and rows computed together."""
     own = asked.method
     if own.adapter is not None or own.typical_words is None:
-        # Of an adapter its card says the lengths.
+        # The card of an adapter says the lengths.
         return {}
     found = follows.of_lengths(asked, texts_in_prompt=0)
     if not own.full:

@@ -15,12 +15,12 @@ from transforms.finetune import DrawLabelMix, FineTuneText
 
 
 def prepare(run: TuningRun) -> TuningSettings:
-    """What workers train and sample with; checks the files of the model, and the prompts."""
+    """Settings that workers train and sample with; checks the files of the model, and the prompts."""
     own, card = run.method, run.card
     prompt = workers.prompt_settings(own, run.input)
     if card is not None:
         # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
-        prompt |= {'template': card.prompt_template, 'schema': card.prompt['schema']}
+        prompt |= {'template': card.template, 'schema': card.prompt['schema']}
     warm = own.warm_start
     found = TuningSettings(
         run_id=run.run_id,

@@ -9,14 +9,12 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import model_digest
-from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.fine_tune import follows, memory, plan, run, standing
-from pipeline.methods.fine_tune.input_view import TuningView
-from pipeline.methods.fine_tune.instead import INSTEAD
-from pipeline.methods.fine_tune.plan import TuningPlan
+from pipeline.methods import model_digest, report_settings
+from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.fine_tune import follows, plan, run
+from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
 from pipeline.methods.fine_tune.run import Config, TuningRun
-from pipeline.methods.fine_tune.settings import FineTuneSettings
+from pipeline.methods.fine_tune.settings import INSTEAD, FineTuneSettings
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 
@@ -34,10 +32,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     instead = INSTEAD
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
-    scores = standing.SCORES
-    canary_sabotages = frozenset(
-        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
-    )
+    scores = plan.SCORES
 
     def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -51,13 +46,13 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
         return plan.plan_run(run, estimate, budget)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return standing.standing(units, epsilon, labels)
+        return plan.standing(units, epsilon, labels)
 
     def input_view(self, config: Config) -> TuningView:
         return TuningView(config)
 
     def needed_memory(self, run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
-        return memory.needed_memory(run, dtype, devices)
+        return plan.needed_memory(run, dtype, devices)
 
     def digests(self, run: TuningRun) -> Mapping[str, str]:
         from pipeline.methods import start_corpus
@@ -86,7 +81,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
         found = facts.facts(run, prepared)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records if run.card is None else round(run.params.units),
         )
 
@@ -95,7 +90,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
 
         return pages.pages(run, prepared, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[TuningRun]:
+    def canaries(self) -> Canaries[TuningRun]:
         from pipeline.methods.fine_tune.canaries import TuningCanaries
 
-        return TuningCanaries(self.canary_sabotages)
+        return TuningCanaries()

@@ -1,25 +1,31 @@
 """The plan of a fine-tuning run: its price and its size, before anything is read or paid."""
 
 import dataclasses
+import functools
 import math
+from collections.abc import Iterator, Sequence
 
+from models.decoders.device import Dtype
+from models.finetuning.settings import shares_instructions
 from models.privacy import counts
 from models.privacy.accounting import subsampled
 from models.privacy.report import words
+from models.prompts import PromptWriter
+from pipeline.check.input_check import InputCheck
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.fine_tune import memory
-from pipeline.methods.fine_tune.run import TuningRun
-from pipeline.methods.method import RunPlan
+from pipeline.methods.fine_tune.run import Config, TuningRun
+from pipeline.methods.input_view import InputView, MeasureTexts
+from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
 
-# Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
+# Seconds of a step's noise for each number that is trained: a keyed stream, and the normal's inverse.
 # Measured on one core of a server; no accelerator helps.
 _NOISE_SECONDS = 6e-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningPlan(RunPlan):
-    """What a fine-tuning run would release and cost. All fields are public.
+    """The plan of a fine-tuning run: what it would release and cost. All fields are public.
 
     Attributes:
         tuning_steps: T.
@@ -130,7 +136,7 @@ def plan_run(
 
 
 def _charge_words(answer: BudgetAnswer) -> str:
-    """What the ledger takes for the run, and why it is not its ε."""
+    """The ledger's charge for the run, and why it is not its ε."""
     if answer.privacy_filter == 'gaussian':
         return (
             'The ledger keeps its budget as a Gaussian mechanism, whoever decides on runs: it charges '
@@ -145,11 +151,11 @@ def _charge_words(answer: BudgetAnswer) -> str:
 
 
 def _warnings(run: TuningRun) -> tuple[str, ...]:
-    """What to think about before a run, from public numbers alone."""
+    """Warnings before a run, from public numbers alone."""
     found, params = [], run.params
     delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
     if run.input.records is not None and delta * run.input.records >= 1:
-        found.append(words.delta_relation(delta, run.input.records, 'declared', many))
+        found.append(words.macro('delta_relation', delta, run.input.records, 'declared', many))
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
@@ -162,7 +168,7 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
             run.units_together,
         )
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
-        held = f'{memory.trained_memory(run) / 2**30:.1f} GiB'
+        held = f'{trained_memory(run) / 2**30:.1f} GiB'
         found.append(
             f'All {numbers:,} weights are trained: a difference in float32, two moments of Adam, a noisy sum '
             f'and a gradient {of_each} take {held} beside the model. A step draws noise for each weight, '
@@ -170,3 +176,128 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
             f'{run.method.model_sizes.adapter_parameters(8):,} numbers.'
         )
     return tuple(found)
+
+
+# Rows of docs/measured.md, with Gemma 3 270M.
+SCORES = (
+    Score(what='bank questions', records=10003, labels=77, epsilon=1, texts=616, worth=0.67, of_records=0.87),
+    Score(what='reviews', records=20000, labels=2, epsilon=1, texts=200, worth=0.58, of_records=0.75),
+    Score(what='news', records=8000, labels=4, epsilon=1, texts=200, worth=0.69, of_records=0.83),
+    Score(what='questions', records=5452, labels=6, epsilon=3, texts=300, worth=0.64, of_records=0.80),
+    Score(what='questions', records=768, labels=6, epsilon=1, texts=300, worth=0.43, of_records=0.76),
+    Score(what='medical notes', records=828, labels=20, epsilon=1, texts=40, worth=0.39, of_records=0.68),
+)
+# From so many units and such an epsilon on, texts of an adapter were worth more than those of votes on
+# tokens; below, less. In between nothing was measured.
+_FEWEST_UNITS, _LEAST_EPSILON = 2000, 2.0
+# The epsilon of the run with many labels.
+_LEAST_OF_MANY_LABELS = 1.0
+
+
+def standing(units: float, epsilon: float | None, labels: int) -> Standing:
+    """First with thousands of units and few of each label; after votes on whole texts with many of each."""
+    if (
+        units >= _FEWEST_UNITS
+        and units / labels < FEWEST_OF_LABEL
+        and epsilon is not None
+        and epsilon >= _LEAST_OF_MANY_LABELS
+    ):
+        because = (
+            'With thousands of records and few of each label, texts of an adapter were worth more than voted '
+            'ones (77 labels of 130 records, ε = 1), and any number of them is free.'
+        )
+        return Standing(rank=1, because=because)
+    if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
+        because = (
+            'Texts of an adapter were worth more than votes on tokens, and any number of them is free. With '
+            'one round of votes on them (dp-corpus refine) they were worth as much as votes on whole texts, '
+            'and were more like the records.'
+        )
+        return Standing(rank=2, because=because)
+    because = 'With few records or a small ε, texts of an adapter were worth less than voted ones.'
+    return Standing(rank=LAST_RANK, because=because)
+
+
+_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
+
+
+def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
+    """Bytes of each device that weights, adapter and a micro-batch take: of training, or of sampling."""
+    sizes, item_bytes = run.method.model_sizes, _ITEM_BYTES[dtype]
+    length = run.method.max_prompt_tokens + run.method.max_example_tokens
+    weights = sizes.num_parameters * item_bytes
+    together = -(-run.method.resolved_micro_batch_size // devices)
+    sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
+    if run.method.adapter is not None:
+        return weights + sampling
+    return weights + max(trained_memory(run, devices) + _kept_memory(run, devices), sampling)
+
+
+def _kept_memory(run: TuningRun, devices: int) -> int:
+    """Bytes of what layers compute of a device's units and the way back reads again."""
+    sizes, own = run.method.model_sizes, run.method
+    texts = run.budget.examples_per_context * own.max_example_tokens
+    units, ways = _units_of_device(run, devices), 1 + run.wrong_prompts
+    tokens = units * ways * (own.max_prompt_tokens + texts)
+    labels = len(run.input.label_values)
+    if shares_instructions(labels, ways, run.units_together):
+        # Shared instructions may be more than the micro-batch has.
+        tokens += max(0, labels - units * ways) * own.max_prompt_tokens
+    length = own.max_prompt_tokens + own.max_example_tokens
+    return sizes.gradient_bytes(tokens, length, remat=own.remat)
+
+
+def trained_memory(run: TuningRun, devices: int = 1) -> int:
+    """Bytes that a device holds for all that is trained, a gradient of each of its units among them."""
+    sizes = run.method.model_sizes
+    numbers = sizes.adapter_parameters(run.method.resolved_lora_rank)
+    # The embedding has a gradient as the input and one as the output layer.
+    of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
+    # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
+    return 4 * (7 * numbers + _units_of_device(run, devices) * of_unit)
+
+
+def _units_of_device(run: TuningRun, devices: int) -> int:
+    return -(-run.units_together // devices)
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningView(InputView):
+    """Units, each with its one gradient."""
+
+    config: Config
+    room = 'are read of it'
+    length_setting = 'max_example_tokens'
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ('records', 'units')
+
+    @property
+    def expected_batch_size(self) -> int:
+        return self.config.method.expected_batch_size
+
+    def of_label(self, records: int, units: int | None) -> tuple[int, None]:
+        return round(self.config.input.sample_rate * (records if units is None else units)), None
+
+    def measure(self) -> MeasureTexts:
+        from pipeline.methods import workers
+
+        writer = workers.prompt_writer(self.config.method, self.config.input)
+        return functools.partial(self._lengths, writer)
+
+    def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
+        tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
+        return self.config.method.max_example_tokens, tokens
+
+    def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
+        return ('' if contexts is None else f'{contexts:,}',)
+
+    def findings(self, found: InputCheck) -> Iterator[str]:
+        yield from ()
+
+    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
+        # The declared number is of units: what each step's batch is drawn from.
+        assert found.declared_records is not None  # `FineTuneSettings.check_run`
+        units_of_a_step = found.batch_size * found.units / found.declared_records
+        return found.units, f'a step, which would hold {units_of_a_step:,.1f} units,'

@@ -16,7 +16,7 @@ from pipeline.settings.model import Model
 from transforms.durable import read_file
 from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, SAMPLED_ADAPTER
 
-# What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
+# Settings that a run which samples from a released adapter lacks: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
     'input', 'delimiter', 'encoding', 'quoting', 'label_field', 'attributes', 'labels', 'unit', 'unit_field',
     'record_id_field', 'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon',
@@ -26,7 +26,7 @@ TRAINING_SETTINGS = (
     'warm_start', 'warm_steps', 'warm_learning_rate',
     'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'label_mix_rho',
 )  # fmt: skip
-# Of these an adapter's card says what it was trained with.
+# Settings whose values an adapter's card holds.
 PROMPT_SETTINGS = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
 
 

@@ -55,7 +55,7 @@ class TuningRun(Run[FineTuneSettings]):
     @property
     def tokens(self) -> dict[Work, int]:
         own, texts, trained, decoded = self.method, sum(self.texts_of_labels), 0, 0
-        # Of a typical text where its words are declared, else up to the cap.
+        # A typical text where its words are declared, else one up to the cap.
         length = own.max_example_tokens if own.typical_words is None else follows.typical_tokens(own)
         if self.card is None:
             padded = int(padded_lengths(np.array([length]), own.max_example_tokens)[0])
@@ -95,7 +95,7 @@ def solve(config: Config) -> TuningRun:
 
         config, card = released.with_adapter(config)
     own = config.method
-    params = own.mechanism(config.input, config.budget, config.delta) if card is None else card.params
+    params = own.mechanism(config.input, config.budget, config.delta) if card is None else card.mechanism
     # A mix that was given comes before the one that the adapter was released with.
     label_counts = None if card is None or own.label_mix else card.label_counts
     texts = own.texts_of_labels(config.input, label_counts)

@@ -26,12 +26,12 @@ MOST_UNITS_TOGETHER = 256
 # Texts that are sampled together: these have no gradient.
 TEXTS_TOGETHER = 64
 DEFAULT_WARM_STEPS = 50
-# Of factors, as docs/measured.md scores them; of a model as small as the bundled one, and of all weights.
+# Rates of factors, as docs/measured.md scores them; of a model as small as the bundled one; of all weights.
 LEARNING_RATE, LEARNING_RATE_OF_SMALL, LEARNING_RATE_OF_ALL = 3e-3, 1e-2, 5e-4
 SMALL_PARAMETERS = 50_000_000
-# Of gradients of all weights so many numbers are held together: 1 GiB.
+# Numbers of gradients of all weights that are held together: 1 GiB.
 MOST_GRADIENT_NUMBERS = 2**28
-# What a run that samples no text has no use for; and what says of a run whether it does.
+# Settings without use in a run that samples no text, and those that say whether it samples any.
 SAMPLING_SETTINGS = (
     'temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated', 'min_example_tokens',
 )  # fmt: skip
@@ -43,7 +43,7 @@ _setting = functools.partial(panel.setting, 'Tuning')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning(panel.Panel):
-    """How an adapter is trained, and how texts are sampled with it."""
+    """Settings of training an adapter, and of sampling texts with it."""
 
     tuning_steps: int = _setting('T: steps of DP-Adam.', 200)
     expected_batch_size: int = _setting(
@@ -271,7 +271,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def resolved_learning_rate(self) -> float:
-        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
+        """The rate as given, or that of what is trained: Adam moves a weight by about it at each step."""
         if self.learning_rate is not None:
             return self.learning_rate
         if self.full:
@@ -281,7 +281,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def resolved_warm_learning_rate(self) -> float:
-        """As given, or a third: without noise all numbers move together, and far at once."""
+        """The rate as given, or a third of the other: without noise all numbers move together."""
         if self.warm_learning_rate is not None:
             return self.warm_learning_rate
         return self.resolved_learning_rate / 3
@@ -374,3 +374,46 @@ def _is_positive(text: str) -> bool:
     except ValueError:
         return False
     return number > 0 and math.isfinite(number)
+
+
+_VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
+# Settings of private prediction: why fine-tuning lacks them, and what it has in their place.
+INSTEAD = {
+    **dict.fromkeys(
+        (
+            'batch_size',
+            'threshold',
+            'threshold_noise_scale',
+            'max_private_tokens',
+            'accounting',
+            'context_budget',
+            'omega',
+            'shift_bound',
+            'aggregate',
+            'public_temperature',
+            'public_top_k',
+            'max_batch_tokens',
+        ),
+        _VOTES,
+    ),
+    'batch_size': 'It is the number of contexts that vote. Give --expected-batch-size, of a step.',
+    'clip_bound': 'It clips votes on tokens. Give --clip-norm for gradients.',
+    **dict.fromkeys(
+        ('batches_per_label', 'count_rho'),
+        'Text is sampled from the adapter, as much as is asked for: give --examples-per-label, and '
+        '--label-mix-rho for the mix of labels.',
+    ),
+    **dict.fromkeys(
+        ('clusters', 'clustering_rho', 'centers', 'embedder'),
+        'Clusters make records of a batch of votes alike, and there are none.',
+    ),
+    **dict.fromkeys(
+        ('reference', 'reference_label_field', 'reference_size', 'reference_rounds'),
+        'A reference is what votes are a difference from, and there are none.',
+    ),
+    **dict.fromkeys(
+        ('condition_on', 'condition_rho'),
+        'It counts records by the values that examples are then given in turn. Here the adapter learns '
+        'which values texts have: give one of them to every text with --fixed.',
+    ),
+}

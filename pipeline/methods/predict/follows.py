@@ -1,4 +1,4 @@
-"""What follows for votes on tokens from declared lengths and the texts wanted (`pipeline.methods.follows`).
+"""Settings of votes on tokens that follow from lengths and the texts wanted (`pipeline.methods.follows`).
 
 A batch of s records writes as many tokens as the budget of its contexts pays for, so the records and epsilon
 say how many texts come out at the most. Larger batches pay less for a token, and there are fewer of them:
@@ -14,8 +14,8 @@ from typing import Any
 from models.privacy import accounting
 from pipeline.methods import follows
 from pipeline.methods.follows import Asked, Follows
+from pipeline.methods.predict.run import DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN, mechanism
 from pipeline.methods.predict.settings import PredictSettings
-from pipeline.methods.predict.settings.mechanism import DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN
 
 _SIZES = (64, 128, 255)
 # Batches of each label that a size has to leave where nobody said how many texts are wanted.
@@ -24,13 +24,13 @@ _FEWEST_BATCHES = 8
 _TEXTS_OF_BATCH = 8
 # Tokens of the contexts of a batch that are held together: 4 GiB of Gemma 3 270M in float32.
 _TOKENS_OF_BATCH = 2**17
-# Of the rows 'individual' of docs/measured.md, 768 records at ε = 1: not one context in a hundred stopped.
+# Bounds of the rows 'individual' of docs/measured.md, 768 records at ε = 1: not one context in 100 stopped.
 _SCORED = {'clip_bound': 2.8, 'shift_bound': 0.8, 'temperature': 0.8}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writing:
-    """How much a run writes with batches of one size.
+    """The texts of a run with batches of one size.
 
     Attributes:
         batch_size: s.
@@ -77,7 +77,7 @@ def of(asked: Asked[PredictSettings]) -> dict[str, Follows]:
     )
     found |= _bounds(asked, own, writing)
     if own.examples is not None and 'sample_rate' not in asked.given:
-        # Each label has a batch in either round.
+        # A batch of each label is in either round.
         needed = max(2 * groups, math.ceil(own.examples * typical / writing.batch_tokens))
         rate = math.ceil(1000 * needed / writing.batches) / 1000
         if rate < 1:
@@ -125,7 +125,7 @@ def _chosen(asked: Asked[PredictSettings], own: PredictSettings) -> Writing | No
 
 
 def _writing(asked: Asked[PredictSettings], own: PredictSettings, size: int) -> Writing | None:
-    """What batches of one size write; None where they do not pay for a text, or no batch is full."""
+    """The texts of batches of one size; None where they do not pay for a text, or no batch is full."""
     assert asked.input.sampled_records is not None
     labels = len(asked.input.label_values)
     per_batch = size * (asked.budget.examples_per_context if asked.budget.unit == 'example' else 1)
@@ -152,7 +152,7 @@ def _paid_tokens(asked: Asked[PredictSettings], own: PredictSettings) -> int:
     """Tokens of a batch for which the budget of its contexts usually lasts; 0 where it buys none."""
     assert asked.delta is not None  # there are declared records
     try:
-        params = own.mechanism(asked.budget, asked.delta)
+        params = mechanism(own, asked.budget, asked.delta)
     except ValueError:
         return 0
     assert params.context_budget is not None  # individual accounting

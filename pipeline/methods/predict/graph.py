@@ -24,7 +24,7 @@ from transforms.predict import PredictText
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a run is built from, looked at before anything is paid.
+    """Settings for workers and the centres, looked at before anything is paid.
 
     Attributes:
         generator: What workers decode with.
@@ -46,7 +46,7 @@ def prepare(run: PredictionRun) -> Prepared:
 
 
 def generator_settings(run: PredictionRun) -> GeneratorSettings:
-    """What workers build their generator from; checks model and adapter, and reads the reference."""
+    """Settings of the workers' generator; checks model and adapter, and reads the reference."""
     own = run.method
     return GeneratorSettings(
         run_id=run.run_id,
@@ -61,7 +61,7 @@ def generator_settings(run: PredictionRun) -> GeneratorSettings:
 
 
 def cluster_settings(run: PredictionRun) -> ClusterSettings:
-    """What workers build their clusterer from."""
+    """Settings of the workers' clusterer."""
     own = run.method
     model: dict[str, Any] = {}
     if own.resolved_embedder == 'decoder':

@@ -10,13 +10,12 @@ from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
-from pipeline.methods import model_digest
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods import model_digest, report_settings
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
-from pipeline.methods.predict import fitting, follows, memory, plan, run, standing
-from pipeline.methods.predict.input_view import VotesView
-from pipeline.methods.predict.plan import PredictionPlan
+from pipeline.methods.predict import follows, plan, run
+from pipeline.methods.predict.plan import PredictionPlan, VotesView
 from pipeline.methods.predict.run import Config, PredictionRun
 from pipeline.methods.predict.settings import PredictSettings
 
@@ -33,8 +32,7 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     summary = 'batches of records vote on every token of a frozen model'
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
-    scores = standing.SCORES
-    canary_sabotages = frozenset({'own-text'})
+    scores = plan.SCORES
 
     def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -48,20 +46,20 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         return plan.plan_run(run, estimate, budget)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return standing.standing(units, epsilon, labels)
+        return plan.standing(units, epsilon, labels)
 
     def fitting(
         self, run: PredictionRun, has_room: HasRoom, order: float, *, reaches: bool = True
     ) -> tuple[FittingSetting, ...] | None:
         if reaches:
-            return fitting.fitting(run, has_room, order)
-        return fitting.fitting_order(run, has_room, order)
+            return plan.fitting(run, has_room, order)
+        return plan.fitting_order(run, has_room, order)
 
     def input_view(self, config: Config) -> VotesView:
         return VotesView(config)
 
     def needed_memory(self, run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
-        return memory.needed_memory(run.method, dtype, devices)
+        return plan.needed_memory(run.method, dtype, devices)
 
     def digests(self, run: PredictionRun) -> Mapping[str, str]:
         from pipeline.methods.fine_tune import released
@@ -91,14 +89,11 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     def reported(self, run: PredictionRun, prepared: Any, plan: BatchPlan) -> Reported:
         from pipeline.methods.predict import facts
 
-        found = facts.facts(run, prepared.generator)
-        centers = prepared.centers
-        clusters = None if centers is None else facts.released_clusters(centers, plan)
+        found = facts.facts(run, prepared.generator, prepared.centers, plan)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records,
-            parts={'clusters': clusters, 'cells': facts.released_cells(plan)},
         )
 
     def restricted_parts(
@@ -114,7 +109,7 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
 
         return pages.pages(run, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[PredictionRun]:
+    def canaries(self) -> Canaries[PredictionRun]:
         from pipeline.methods.predict.canaries import PredictionCanaries
 
-        return PredictionCanaries(self.canary_sabotages)
+        return PredictionCanaries()

@@ -1,23 +1,30 @@
 """The plan of a run of private prediction: its price and its size, before anything is read or paid."""
 
 import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
 
+from models.decoders.device import Dtype
 from models.grammars.structure import Structure
-from models.privacy import accounting, numbers
+from models.privacy import accounting, counts, numbers
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.privacy.report import words
-from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
+from models.prompts import PromptWriter
+from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.estimate import Estimate
-from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.method import RunPlan
+from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
+from pipeline.ledger.budget import reaching
+from pipeline.methods.input_view import InputView, MeasureTexts
+from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
 from pipeline.methods.predict import follows
-from pipeline.methods.predict.run import PredictionRun
+from pipeline.methods.predict.run import Config, PredictionRun
+from pipeline.methods.predict.settings import PredictSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ForcedShare:
-    """What a structure forces, and so is free, of the shortest example. All fields are public.
+    """The share of the shortest example that a structure forces, and so is free. All fields are public.
 
     Attributes:
         shortest_bytes: Bytes of the shortest example.
@@ -30,7 +37,7 @@ class ForcedShare:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionPlan(RunPlan):
-    """What a run would release and cost. All fields are public.
+    """The plan of a run of votes on tokens: what it would release and cost. All fields are public.
 
     Attributes:
         max_private_tokens: Cap r on private tokens of one batch; with individual accounting all of its
@@ -154,7 +161,7 @@ class PredictionPlan(RunPlan):
         return rows
 
     def _sampled_from(self) -> str:
-        """Which tokens a private one may be."""
+        """The tokens that a private one may be."""
         if self.public_top_k is None:
             return 'the whole vocabulary'
         return f'the {self.public_top_k:,} most probable public tokens'
@@ -223,7 +230,7 @@ def _length(found: tuple[bytes, int]) -> int:
 
 
 def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """What the adapter cost, where no ledger adds it to what this run costs."""
+    """The adapter's cost, where no ledger adds it to what this run costs."""
     card = run.adapter
     if card is None:
         return ()
@@ -238,7 +245,7 @@ def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
 
 
 def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
+    """A warning where the declared records would fill the given batches with far more or fewer than s."""
     if run.input.sampled_records is None or run.method.batches_per_label is None:
         return ()
     labels = len(run.input.label_values)
@@ -264,9 +271,183 @@ def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
 
 
 def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """What the report will say of delta."""
+    """The report's warning of delta."""
     delta, units = run.delta, run.input.records
     if units is None or run.statement != 'differential privacy' or delta * units < 1:
         return ()
     many = 'users' if run.budget.unit == 'user' else 'records'
-    return (words.delta_relation(delta, units, 'declared', many),)
+    return (words.macro('delta_relation', delta, units, 'declared', many),)
+
+
+# Rows of docs/measured.md, with Gemma 3 270M and individual accounting.
+SCORES = (
+    Score(what='news', records=768, labels=4, epsilon=1, texts=57, worth=0.72, of_records=0.80),
+    Score(what='questions', records=768, labels=6, epsilon=1, texts=123, worth=0.45, of_records=0.65),
+    Score(what='medical notes', records=768, labels=20, epsilon=1, texts=60, worth=0.57, of_records=0.72),
+    Score(what='questions', records=1920, labels=6, epsilon=3, texts=272, worth=0.47, of_records=0.77),
+    Score(what='reviews', records=384, labels=2, epsilon=1, texts=32, worth=0.61, of_records=0.61),
+)
+# Runs with fewer and with more units were measured, and none between 2,000 and 5,000.
+_MOST_UNITS = 2000
+
+
+def standing(units: float, epsilon: float | None, labels: int) -> Standing:
+    """First with some hundred units; with thousands others were worth more, or take minutes."""
+    if units < _MOST_UNITS:
+        because = 'With some hundred records, votes on tokens were worth the most (768 records, ε = 1).'
+        return Standing(rank=1, because=because)
+    because = 'With thousands of records, texts of other methods were worth more, or took minutes.'
+    return Standing(rank=LAST_RANK, because=because)
+
+
+_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
+
+
+def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
+    """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
+
+    Args:
+        own: Settings of the run.
+        dtype: Type of weights and caches.
+        devices: How many share the rows of a batch.
+    """
+    sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
+    slots = own.max_prompt_tokens + own.max_example_tokens
+    cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
+    return sizes.num_parameters * item_bytes + cache // devices
+
+
+def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
+    """Settings of which each alone would make a run fit that does not.
+
+    The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
+    the aggregate too: what an epsilon buys follows from these, and what it costs does not.
+
+    Args:
+        run: The run.
+        has_room: Whether the dataset has room for the run with other values of settings.
+        order: The Rényi order of the dataset's budget.
+    """
+    given = _given_by(run)
+    found = [_largest(run, has_room, given, order)]
+    if given == 'max_private_tokens':
+        found.append(_largest(run, has_room, 'clip_bound', order))
+        if not run.method.strategy.takes_reference:
+            own = dict.fromkeys(('clip_bound', 'temperature', 'public_top_k'))
+            if has_room({'aggregate': 'difference', 'accounting': 'worst-case', **own}):
+                found.append(FittingSetting(name='aggregate', value='difference'))
+    return tuple(setting for setting in found if setting is not None)
+
+
+def fitting_order(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...] | None:
+    """The same for a run whose orders do not reach the dataset's; None where a higher ω is enough.
+
+    At more orders an epsilon buys more, which need not fit.
+    """
+    omega = reaching(order)
+    if has_room({'omega': omega}):
+        return None
+    largest = _largest_with(run, has_room, _given_by(run), omega)
+    return () if largest is None else (largest,)
+
+
+def _given_by(run: PredictionRun) -> str:
+    """The setting that a run's budget is given by."""
+    if run.budget.epsilon is not None:
+        return 'epsilon'
+    return 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
+
+
+def _largest(run: PredictionRun, has_room: HasRoom, name: str, order: float) -> FittingSetting | None:
+    """The largest value of a setting, below its present one, with which a run would fit."""
+    found = _largest_with(run, has_room, name, None)
+    if found is None and run.method.is_individual:
+        # Orders that were given, or suit the run's own delta, need not reach the ledger's.
+        found = _largest_with(run, has_room, name, reaching(order))
+    return found
+
+
+def _largest_with(
+    run: PredictionRun, has_room: HasRoom, name: str, omega: float | None
+) -> FittingSetting | None:
+    present = run.params.clip_bound if name == 'clip_bound' else float(run.config.settings()[name])
+    value = largest_fitting(
+        name,
+        present,
+        has_room,
+        is_whole=name == 'max_private_tokens',
+        others={} if omega is None else {'omega': omega},
+    )
+    return None if value is None else FittingSetting(name=name, value=value, omega=omega)
+
+
+@dataclasses.dataclass(frozen=True)
+class VotesView(InputView):
+    """Contexts in batches."""
+
+    config: Config
+    room = 'fit into a prompt'
+    length_setting = 'max_prompt_tokens'
+
+    @property
+    def expected_batch_size(self) -> int:
+        return self.config.method.batch_size
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ('records', 'contexts', 'batches', f'contexts a batch (s = {self.expected_batch_size})')
+
+    def of_label(self, records: int, units: int | None) -> tuple[int, int]:
+        own = self.config.method
+        counted = round(self.config.input.sample_rate * (records if units is None else units))
+        k = self.config.budget.examples_per_context if units is None else 1
+        batches = own.batches_per_label
+        if batches is None:
+            # With a noisy count, as many as the true one would give.
+            batches = counts.batches_for(counted, own.batch_size, k)
+        return (counted if k == 1 else _filled_slots(counted, own.batch_size * batches)), batches
+
+    def measure(self) -> MeasureTexts:
+        from pipeline.methods import workers
+
+        writer = workers.prompt_writer(self.config.method, self.config.input)
+        return functools.partial(self._lengths, writer)
+
+    def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
+        k = self.config.budget.examples_per_context
+        room = min(writer.room(label, k) for label in self.config.input.label_values)
+        return room, sorted(writer.lengths(texts))
+
+    def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
+        if contexts is None or not batches:
+            return ('', '', '')
+        return (f'{contexts:,}', f'{batches:,}', f'{contexts / batches:,.1f}')
+
+    def findings(self, found: InputCheck) -> Iterator[str]:
+        for label in found.labels:
+            if label.contexts is None or not label.batches or not found.records:
+                continue
+            held = label.contexts / label.batches
+            ratio = held / found.batch_size
+            name = 'A batch' if label.label is None else f'A batch of {label.label!r}'
+            if ratio > MOST_CONTEXTS:
+                yield (
+                    f'{name} would hold {held:,.0f} contexts, where --batch-size says '
+                    f'{found.batch_size}: each token costs what it costs at {found.batch_size}, at more '
+                    'work. More --batches-per-label, or none of it, which counts with noise, give as many '
+                    'batches as there are records for.'
+                )
+            elif ratio < FEWEST_CONTEXTS:
+                yield (
+                    f'{name} would hold {held:,.1f} contexts, where --batch-size says '
+                    f'{found.batch_size}: it stays near the public prompt. Fewer batches, a smaller '
+                    '--batch-size at its price, or fewer labels.'
+                )
+
+    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
+        return found.records, 'texts and hours'
+
+
+def _filled_slots(records: int, slots: int) -> int:
+    """Expected number of slots that hold a record, each record in a slot by its hash."""
+    return round(slots * (1 - (1 - 1 / slots) ** records))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from models.records import Record
 from models.reference import Reference, is_complete, pick_by_label
-from pipeline import released_corpus
 from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict.run import Config
+from pipeline.release import released_corpus
 from transforms.read import (
     Dialect,
     InputFile,
@@ -93,7 +93,7 @@ def _read(
 
 
 def _text_rules(config: Config) -> RecordRules:
-    """What makes a row a text: the rules of the input, with a column of labels or none."""
+    """The rules that make a row a text: those of the input, with a column of labels or none."""
     labels = tuple(label for label in config.input.label_values if label is not None)
     label_field = config.method.reference_label_field
     return RecordRules(
@@ -130,7 +130,7 @@ def _text_rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str |
 
 def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:
     size = config.method.reference_size
-    # Of public texts, so that their number may be told.
+    # Public texts: their number may be told.
     few = {label: len(of) for label, of in texts.items() if len(of) < size}
     if few:
         counted = ', '.join(

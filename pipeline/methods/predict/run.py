@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from typing import Any
 
 from models.batch_plan import BatchPlan
 from models.finetuning.adapter import AdapterCard
@@ -10,6 +11,7 @@ from models.privacy.params import MechanismParams
 from models.speed import Work
 from pipeline.methods.predict.settings import PredictSettings
 from pipeline.methods.solved import Begun, Run, RunFolders
+from pipeline.settings.budget import Budget
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import CLUSTERING
 
@@ -17,6 +19,12 @@ if typing.TYPE_CHECKING:
     from transforms.columns import Columns
 
 type Config = JobConfig[PredictSettings]
+
+DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
+# Tokens of a batch for each that a context is paid for at the highest price: others vote for longer.
+DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
+# A large budget is better spent on a larger clip bound than on ever longer batches.
+MOST_DEFAULT_BATCH_TOKENS = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +43,7 @@ class PredictionRun(Run[PredictSettings]):
 
     @property
     def tokens(self) -> dict[Work, int]:
-        # Of all rows up to their cap.
+        # All rows, up to their cap.
         of_row = self.method.max_prompt_tokens + self.params.max_batch_tokens
         return {'decoding': (self.expected_batches or 0) * self.params.batch_size * of_row}
 
@@ -55,7 +63,7 @@ def solve(config: Config) -> PredictionRun:
         FileNotFoundError: There is no such adapter.
     """
     own = config.method
-    params = own.mechanism(config.budget, config.delta)
+    params = mechanism(own, config.budget, config.delta)
     batches = expected_batches(config)
     return PredictionRun(
         config=config,
@@ -68,6 +76,106 @@ def solve(config: Config) -> PredictionRun:
         params=params,
         expected_batches=batches,
         adapter=None if own.adapter is None else _card(own, own.adapter),
+    )
+
+
+def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismParams:
+    """The mechanism, with r, or B and ω, solved for where epsilon was given.
+
+    Args:
+        own: The settings.
+        budget: The guarantee.
+        delta: At which epsilon is stated.
+
+    Raises:
+        ValueError: A setting out of range, or a budget that buys no private token.
+    """
+    unsolved = own.unsolved(budget)
+    if own.is_individual:
+        return _individual(own, budget, unsolved, delta)
+    cap = own.max_private_tokens
+    if cap is None:
+        assert budget.epsilon is not None  # `check`
+        try:
+            cap = accounting.solve_max_private_tokens(
+                unsolved,
+                epsilon=budget.epsilon,
+                delta=delta,
+                other_rho=own.other_rho,
+            )
+        except ValueError as error:
+            raise ValueError(f'{error}{_bought_by_difference(own, budget, delta)}') from None
+        if own.max_batch_tokens is not None:
+            # No batch can have more: the rest is not paid for.
+            cap = min(cap, own.max_batch_tokens)
+    per_private_token = 1 if own.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
+    return dataclasses.replace(
+        unsolved,
+        max_private_tokens=cap,
+        max_batch_tokens=own.max_batch_tokens or cap * per_private_token,
+    )
+
+
+def _bought_by_difference(own: PredictSettings, budget: Budget, delta: float) -> str:
+    """The tokens that the same epsilon pays for with the default aggregate, in a sentence; else nothing."""
+    if own.strategy.takes_reference:
+        return ''
+    names = (
+        'accounting',
+        'clip_bound',
+        'temperature',
+        'threshold',
+        'threshold_noise_scale',
+        'public_top_k',
+    )
+    unset: dict[str, Any] = dict.fromkeys(names)
+    try:
+        other = mechanism(dataclasses.replace(own, aggregate='difference', **unset), budget, delta)
+    except ValueError:
+        return ''
+    assert other.context_budget is not None
+    tokens = accounting.worst_case_tokens(other, other.context_budget)
+    return f' Or give --aggregate difference: with its own bounds this epsilon pays for {tokens:,} tokens.'
+
+
+def _individual(
+    own: PredictSettings, budget: Budget, unsolved: MechanismParams, delta: float
+) -> MechanismParams:
+    """The mechanism with individual accounting: B and ω as given, or solved for."""
+    others: dict[str, float] = {'delta': delta, 'other_rho': own.other_rho}
+    if own.context_budget is None:
+        assert budget.epsilon is not None  # `check`
+        context_budget, omega = accounting.solve_context_budget(
+            unsolved,
+            epsilon=budget.epsilon,
+            omega=own.omega,
+            # A ledger keeps its budget at one order, which a run that takes all of it has to reach.
+            to_best=budget.dataset is not None,
+            **others,
+        )
+    else:
+        context_budget = own.context_budget
+        omega = own.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
+    if budget.epsilon is not None and own.max_batch_tokens is not None:
+        most = accounting.worst_case_budget(unsolved, own.max_batch_tokens)
+        if most < context_budget:
+            # No context can spend more: the rest is not paid for.
+            context_budget = most
+            omega = own.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
+    tokens = accounting.worst_case_tokens(unsolved, context_budget)
+    if tokens < 1:
+        raise ValueError(
+            'Expected a context_budget that pays for one token of a context that adds the whole clip '
+            f'bound, got context_budget={context_budget!r}, price of that token='
+            f'{accounting.worst_case_price(unsolved):.6g}. Raise --context-budget, '
+            '--batch-size or --temperature, or lower --clip-bound.'
+        )
+    return dataclasses.replace(
+        unsolved,
+        context_budget=context_budget,
+        omega=omega,
+        max_batch_tokens=own.max_batch_tokens
+        or min(MOST_DEFAULT_BATCH_TOKENS, tokens * DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN),
     )
 
 

@@ -25,8 +25,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch.dataflow import commands, profiles
 from models.bundled import FOLDER as BUNDLED
+from pipeline import config as config_lib
 from pipeline import job, main, methods
-from pipeline.commands import flags as command_flags
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
@@ -107,7 +107,7 @@ def config_of(arguments: Sequence[str]) -> JobConfig:
     command = typer.main.get_command(main.app).commands['generate']  # type: ignore[attr-defined]
     with command.make_context('generate', list(arguments)) as context:
         given = {name: value for name, value in context.params.items() if name not in ('as_json', 'quiet')}
-    return command_flags.config_of(given.pop('config'), given)
+    return config_lib.read_config(given.pop('config'), given)
 
 
 def build(folder: pathlib.Path, command: Sequence[str]) -> Built:

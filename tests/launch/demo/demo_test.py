@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from launch.demo.__main__ import first_texts
-from pipeline.commands.flags import config_of
+from pipeline.config import read_config
 from tests.listening import Listener
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -30,12 +30,12 @@ def test_first_texts_are_complete_ones_of_each_label_in_turn(tmp_path: pathlib.P
 
 
 def test_the_bundled_settings_are_settings() -> None:
-    assert config_of(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).method.model == 'bundled'
+    assert read_config(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).method.model == 'bundled'
 
 
 @pytest.mark.weights
 def test_the_settings_on_gemma_are_settings() -> None:
-    config = config_of(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
+    config = read_config(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
     assert config.method.model == 'gemma3-270m' and config.method.resolved_prompt == 'document'
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models import speed
 from models.decoders.transformer import forward
 from models.decoders.transformer.weights import Weights
 from models.finetuning import adapter as adapters
@@ -69,6 +70,24 @@ def test_a_run_that_was_killed_goes_on_to_the_same_adapter(
     assert taken == 4 + 4
     # With other noise it is another adapter.
     assert adapters.to_bytes(trainer.train(members, RunKey(bytes(32)))) != whole
+
+
+def test_time_is_noted_of_the_padded_texts_of_each_step(
+    trainer: train.Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[tuple[str, int]] = []
+    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append((work, tokens)))
+    members, settings = units.in_order(ROWS), trainer._settings
+    trainer.train(members, KEY)
+    encoded = trainer.encoded(members)
+    of_steps = train.Batches.of(members, KEY, settings.run_id, settings.params).members
+    padded = units.padded_lengths(encoded.lengths.max(axis=1), settings.max_example_tokens)
+    texts = encoded.lengths.shape[1]
+    expected = [
+        texts * (1 + settings.wrong_prompts_of(step)) * int(padded[of_step].sum())
+        for step, of_step in enumerate(of_steps)
+    ]
+    assert noted == [('training', tokens) for tokens in expected] and max(expected) > 0
 
 
 def test_the_adapter_is_a_function_of_the_units_alone(trainer: train.Trainer) -> None:

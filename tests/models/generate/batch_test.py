@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models import bundled, prompt_templates, prompts, records
+from models import bundled, prompt_templates, prompts, records, speed
 from models.constraints import register
 from models.decoders.gemma import tokenizer
 from models.generate.batch import BatchGenerator
@@ -97,6 +97,17 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
         )
         for index, (tokens, private, public, truncated) in enumerate(expected)
     ]
+
+
+@pytest.mark.parametrize('texts', [[], ['a ball', 'a game', 'a goal']])
+def test_time_is_noted_of_the_tokens_of_all_rows_after_the_first_one(
+    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch, texts: list[str]
+) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append(tokens))
+    batch = _batch(texts)
+    stream = generator.decode(batch, generator.draws(batch, RunKey(bytes(range(32)))))
+    assert sum(noted) == len(texts) * (len(stream.tokens) - 1) and len(noted) > 1
 
 
 def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: BatchGenerator) -> None:

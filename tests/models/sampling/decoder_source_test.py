@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models import speed
 from models.decoders import decoder, family
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
@@ -162,6 +163,21 @@ def test_tokens_of_other_scripts_are_left_out_where_nothing_is_lost(monkeypatch:
     assert of_all.sample(requests, KEY) == found and not any(of_all._is_few.values())
     with_structure = DecoderSource(_settings(structure=Structure(regex='a+')))
     assert with_structure._few is with_structure._all
+
+
+def test_time_is_noted_of_the_tokens_of_all_texts_and_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append(tokens))
+    source, requests = DecoderSource(_settings()), _requests(21)
+    of_labels = [request for request in requests if not request.examples]
+    texts = source.sample(of_labels, KEY)
+    # Prompts of labels were read before, to decide on tokens.
+    assert sum(noted) == sum(text.tokens for text in texts if text is not None) and len(noted) > 1
+    noted.clear()
+    texts = source.sample([request for request in requests if request.examples], KEY)
+    # Two different prompts go into the first rows, and are read again where others wait.
+    rest = sum(noted) - sum(text.tokens for text in texts if text is not None)
+    assert rest % 24 == 0 and rest >= 2 * 24
 
 
 def test_more_labels_than_rows_are_read_again() -> None:

@@ -15,7 +15,7 @@ from pipeline import main
 from pipeline.commands import flags
 from pipeline.config import all_settings, settings_of
 from pipeline.methods import METHODS
-from pipeline.methods.fine_tune.instead import INSTEAD
+from pipeline.methods.fine_tune.settings import INSTEAD
 from pipeline.settings.job_config import OF_EVERY_RUN
 
 PANELS = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))
@@ -109,7 +109,7 @@ def help_of(*arguments: str) -> tuple[list[str], set[str], str]:
     titles = re.findall(r'╭─ (.*?) ─+╮', done.stdout)
     return (
         titles,
-        set(re.findall(r'^│ (--[a-z-]+)', done.stdout, re.MULTILINE)),
+        set(re.findall(r'^│ (--(?!no-)[a-z-]+)', done.stdout, re.MULTILINE)),
         ' '.join(done.stdout.split()),
     )
 

@@ -15,8 +15,8 @@ import typer.testing
 from models.privacy import accounting
 from models.privacy.accounting import RunCost
 from pipeline import main, methods
-from pipeline.commands import ledger as ledger_commands
 from pipeline.config import job_config
+from pipeline.ledger import released
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
@@ -122,7 +122,7 @@ def test_export_holds_every_dataset_run_and_event(where: str, tmp_path: pathlib.
 
     text = ledger('export', '--ledger', where, '--format', 'csv').output
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert tuple(rows[0]) == ledger_commands.COLUMNS
+    assert tuple(rows[0]) == released.COLUMNS
     assert [row['kind'] for row in rows] == [
         'dataset', 'dataset', 'run', 'run', *['event: dataset added'] * 2, *['event: reserved'] * 2
     ]  # fmt: skip

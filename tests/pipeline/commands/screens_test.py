@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from pipeline import main, methods
-from pipeline.commands.flags import config_of
+from pipeline.config import read_config
 from pipeline.pages import plan_terminal
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
@@ -58,7 +58,7 @@ def test_a_shell_completes_commands_and_flags(words: str, offered: list[str]) ->
 
 @pytest.mark.parametrize(
     'words, columns',
-    [*((words, 40) for words in commands()), *(((name,), 80) for name in ('plan', 'refine', 'evaluate'))],
+    [*((words, 60) for words in commands()), *(((name,), 80) for name in ('plan', 'refine', 'evaluate'))],
     ids=lambda value: value if isinstance(value, int) else ' '.join(value),
 )
 def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> None:
@@ -67,14 +67,14 @@ def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> 
     command: Any = typer.main.get_command(main.app)
     for word in words:
         command = command.commands[word]
-    if columns < 72 and 'method' not in {parameter.name for parameter in command.params}:
+    if 'method' not in {parameter.name for parameter in command.params}:
         flags = {name for parameter in command.params for name in parameter.opts if name.startswith('--')}
         assert flags <= set(re.findall(r'--[\w-]+', shown))
 
 
 @pytest.mark.parametrize('method', PLANS)
 def test_at_40_columns_a_plan_loses_none_of_its_numbers(method: str) -> None:
-    config = config_of(None, {'method': method, 'records': 123_456, **PLANS[method]})
+    config = read_config(None, {'method': method, 'records': 123_456, **PLANS[method]})
     plan = methods.of(config).plan(methods.solve(config))
     shown = on_terminal(lambda console: plan_terminal.render(plan.rows(), plan.warnings, console), 40)
     numbers = [number for _, value in plan.rows() for number in re.findall(r'\d[\w.,]*\w|\d', value)]

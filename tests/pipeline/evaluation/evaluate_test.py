@@ -18,6 +18,7 @@ from pyarrow import parquet
 from pipeline import main
 from pipeline.evaluation import asked, evaluation, measures, reading
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.pages import evaluation_page
 from pipeline.schemas import documents
@@ -65,7 +66,8 @@ def run_folder(folder: pathlib.Path, rows: Sequence[tuple[str | None, str]]) -> 
 
 
 def read(place: str, label_field: str | None = 'ward') -> reading.ReadTexts:
-    return reading.read_source(place, name='it', flag='--test', text_field='note', label_field=label_field)
+    settings = EvaluationSettings(text_field='note', label_field=label_field)
+    return reading.read_source(place, settings, name='it', flag='--test')
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -82,40 +84,28 @@ def test_files_are_read_in_their_order_and_rows_without_text_are_counted(tmp_pat
 
 
 def test_units_are_read_of_records_and_held_out_texts_alone(tmp_path: pathlib.Path) -> None:
-    found = reading.read_source(
-        write(tmp_path / 'a.csv', rows_of(6)), name='it', flag='--test', text_field='note', label_field=None,
-        unit_field='ward',
-    )  # fmt: skip
+    records = write(tmp_path / 'a.csv', rows_of(6))
+    settings = EvaluationSettings(text_field='note', unit_field='ward', records=records)
+    found = reading.read_source(records, settings, name='it', flag='--test', has_units=True)
     assert found.texts.units == tuple(label for label, _ in rows_of(6))
     assert SECRET not in repr(Texts(name='x', texts=('a',), units=(SECRET,)))
     (tmp_path / 'corpus.csv').write_text('note\nA text without a unit.\n')
-    request = asked.Request(
-        corpora=(('corpus', str(tmp_path / 'corpus.csv')),), records=str(tmp_path / 'a.csv'), test=None,
-        public=None, text_field='note', label_field=None, unit_field='ward', embedder='tfidf', seed=0,
-    )  # fmt: skip
-    (_, corpus), (_, records) = request.read()
-    assert corpus.texts.units is None and records.texts.units == found.texts.units
-
-
-def request_with(**embedder: str) -> asked.Request:
-    return asked.Request(
-        corpora=(('corpus', 'corpus.csv'),), records=None, test=None, public=None, text_field='text',
-        label_field=None, seed=0, **embedder,
-    )  # fmt: skip
+    (_, corpus), (_, of_records) = asked.read_texts([('corpus', str(tmp_path / 'corpus.csv'))], settings)
+    assert corpus.texts.units is None and of_records.texts.units == found.texts.units
 
 
 def test_a_model_is_of_the_embedder_that_takes_its_states() -> None:
     with pytest.raises(
         ValueError, match="embedder='minilm', embedder_model='gemma3-270m'. Add --embedder dec"
     ):
-        request_with(embedder='minilm', embedder_model='gemma3-270m')
+        EvaluationSettings(embedder='minilm', embedder_model='gemma3-270m')
 
 
 def test_a_model_without_weights_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ValueError, match="weights are here, got embedder_model='gemma2-2b'.*models fetch"):
-        request_with(embedder='decoder', embedder_model='gemma2-2b')
+        EvaluationSettings(embedder='decoder', embedder_model='gemma2-2b')
     with pytest.raises(ValueError, match="got model='gemma9'"):
-        request_with(embedder='decoder', embedder_model='gemma9')
+        EvaluationSettings(embedder='decoder', embedder_model='gemma9')
 
 
 @pytest.mark.parametrize('labelled', [True, False])
@@ -255,13 +245,13 @@ def test_who_may_read_it_follows_from_what_was_read(beside: dict[str, list[str]]
 @needs_model
 def test_the_document_and_the_page_name_the_model_whose_states_are_compared() -> None:
     text = 'Where is my parcel?'
-    request = request_with(embedder='decoder')
+    settings = EvaluationSettings(embedder='decoder')
     read = [('corpus', reading.ReadTexts(texts=Texts(name='corpus', texts=(text,)), left_out={}))]
-    made = request.evaluate(read, [Counting()])
+    made = asked.measure(read, [Counting()], settings)
     assert (made.embedder, made.embedder_model) == ('decoder', 'bundled')
     assert json.loads(made.to_json())['embedder_model'] == 'bundled'
     assert 'Vectors of texts: decoder of bundled. Seed' in evaluation_page.render_html(made)
-    of_words = dataclasses.replace(request, embedder='tfidf').evaluate(read, [Counting()])
+    of_words = asked.measure(read, [Counting()], EvaluationSettings())
     assert of_words.embedder_model is None
     assert 'Vectors of texts: tfidf. Seed' in evaluation_page.render_html(of_words)
 

@@ -12,7 +12,7 @@ import pytest
 from models.decoders import family
 from models.decoders.decoder import Decoder, Shapes
 from models.decoders.tokenizer import Tokenizer
-from pipeline.evaluation import asked, evaluation
+from pipeline.evaluation import evaluation, measures
 from pipeline.evaluation.in_context import answers as answers_lib
 from pipeline.evaluation.in_context import in_context
 from pipeline.evaluation.in_context.answers import Questions, calibrated
@@ -20,6 +20,7 @@ from pipeline.evaluation.in_context.in_context import CONTENT_FREE, InContext
 from pipeline.evaluation.in_context.prompts import orders
 from pipeline.evaluation.in_context.settings import InContextSettings
 from pipeline.evaluation.measure import Findings, NotDefined
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Sources, Texts
 from tests.pipeline.evaluation.texts import NoEmbedder, figures_of
 
@@ -319,10 +320,12 @@ def test_comparisons_that_are_not_there_say_why_and_lacking_labels_are_told() ->
 
 
 def test_flags_become_settings() -> None:
-    made = asked.in_context_settings(MODEL, labels='1=River, 2=Film,3', most_orders=2, dtype=None)
-    assert made == InContextSettings(model=MODEL, labels=('1=River', '2=Film', '3'), most_orders=2)
+    labels = ('1=River', '2=Film', '3')
+    settings = EvaluationSettings(in_context_model=MODEL, in_context_labels=labels, in_context_orders=2)
+    made = settings.in_context
+    assert made is not None and made == InContextSettings(model=MODEL, labels=labels, most_orders=2)
     assert made.label_words == {'1': 'River', '2': 'Film', '3': '3'}
-    assert asked.in_context_settings(None, labels=None) is None
+    assert EvaluationSettings().in_context is None
 
 
 @pytest.mark.parametrize(
@@ -331,20 +334,22 @@ def test_flags_become_settings() -> None:
         (None, {'checkpoint': 'weights'}, 'Give --in-context-model'),
         ('gemma3-271m', {}, 'Did you mean gemma3-270m'),
         ('gemma3-1b', {}, 'Expected a checkpoint and a tokenizer'),
-        (MODEL, {'labels': '1=A,1=B'}, 'Expected distinct labels'),
-        (MODEL, {'labels': '1=,2=B'}, 'VALUE=WORDS or VALUE'),
-        (MODEL, {'examples_per_label': 0}, 'examples_per_label >= 1'),
+        (MODEL, {'in_context_labels': ('1=A', '1=B')}, 'Expected distinct labels'),
+        (MODEL, {'in_context_labels': ('1=', '2=B')}, 'VALUE=WORDS or VALUE'),
+        (MODEL, {'in_context_examples': 0}, 'examples_per_label >= 1'),
     ],
 )
 def test_flags_that_make_no_settings(model: str | None, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        asked.in_context_settings(model, **given)
+        _ = EvaluationSettings(in_context_model=model, **given).in_context
 
 
 def test_weights_that_are_not_there_are_told_before_anything_is_read(tmp_path: Any) -> None:
-    settings = asked.in_context_settings('gemma3-270m', checkpoint=str(tmp_path / 'none.gguf'))
+    settings = EvaluationSettings(
+        only=('in-context',), in_context_model='gemma3-270m', checkpoint=str(tmp_path / 'none.gguf')
+    )
     with pytest.raises(FileNotFoundError, match='none.gguf'):
-        asked.measures_of('in-context', in_context=settings)
+        measures.measures_of(settings)
 
 
 # --- Real weights ----------------------------------------------------------------

@@ -21,6 +21,7 @@ from models.privacy.report import ledger as report_ledger
 from pipeline import methods
 from pipeline.commands import ledger as commands
 from pipeline.config import job_config
+from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, PrivacyFilter
 from pipeline.ledger.ledger import Ledger
@@ -177,7 +178,7 @@ def test_everything_that_states_a_guarantee_states_that_of_the_largest(
     ]
     assert (facts['epsilon_bound'], facts['rho_bound']) == (account.epsilon_bound, account.rho_bound)
     assert facts['rho_budget'] < facts['rho_bound'] == facts['runs'][1]['rho_bound']
-    table = commands.to_csv(ledger.accounts(), ledger.events())
+    table = released.to_csv(ledger.accounts(), ledger.events())
     assert repr(account.epsilon_bound) in table
     page = ledger_page.render_html(account, ledger.events(name))
     assert f'ε\xa0=\xa0{shown}' in page and 'Lowering the budget refuses later runs' in page

@@ -35,7 +35,7 @@ ALLOWED = {
 }  # fmt: skip
 # The commands of one method each, and the panel that two methods share.
 OF_ITS_OWN = {
-    pathlib.Path(name) for name in ('commands/fine_tune.py', 'commands/refine.py', 'settings/text_votes.py')
+    pathlib.Path(name) for name in ('commands/generate.py', 'run/narrowed.py', 'settings/text_votes.py')
 }
 
 

@@ -15,7 +15,7 @@ from models.decoders.gemma import architectures
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.predict.memory import needed_memory
+from pipeline.methods.predict.plan import needed_memory
 from pipeline.run import resources
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process

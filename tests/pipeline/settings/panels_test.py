@@ -11,15 +11,16 @@ from models import bundled, reference
 from models.decoders import family
 from pipeline.config import METHOD_PANEL, job_config, settings_of
 from pipeline.methods import METHODS
-from pipeline.methods.predict.settings.votes import Votes
+from pipeline.methods.predict.settings import Votes
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
-from pipeline.settings.input import Encoding, Input
+from pipeline.settings.input import Input
 from pipeline.settings.model import Model
 from pipeline.settings.output import Output
 from pipeline.settings.prompt import DEFAULT_MIN_TOKENS, Prompt
 from pipeline.settings.runner import Runner
 from pipeline.settings.structure import Structured
+from transforms.text_files import Encoding
 
 
 @pytest.mark.parametrize('method', METHODS)

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.config import job_config, settings_of
-from pipeline.methods.fine_tune.instead import INSTEAD
+from pipeline.methods.fine_tune.settings import INSTEAD
 
 
 def test_it_says_what_to_give_in_place_of_each_setting_that_it_lacks() -> None:

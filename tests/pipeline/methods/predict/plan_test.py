@@ -1,6 +1,5 @@
 """The plan of a run: its numbers are the accountant's, and nothing is read for them."""
 
-import doctest
 import json
 import math
 import pathlib
@@ -11,7 +10,6 @@ import pytest
 from models.decoders import device
 from models.privacy import accounting
 from pipeline import methods
-from pipeline.commands import plan as plan_command
 from pipeline.config import job_config
 from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
@@ -278,7 +276,3 @@ def test_a_plan_shows_the_defaults_of_its_aggregate(
     shown = ' '.join(done.stdout.split())
     assert bounds in shown and f'Sampled from {sampled}' in shown
     assert f'no run on this machine has decoded with bundled in {dtype} yet' in shown
-
-
-def test_examples_of_the_command_hold() -> None:
-    assert doctest.testmod(plan_command).failed == 0

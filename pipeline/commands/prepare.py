@@ -1,0 +1,138 @@
+"""`dp-corpus split` and `dp-corpus centers`: records set apart and centres fitted, before any run."""
+
+import json
+import pathlib
+from typing import Annotated, Any
+
+import typer
+
+from models.clustering.centers import ClusterSettings
+from models.privacy.randomness import RunKey
+from pipeline.commands import flags
+from pipeline.config import without_password
+from pipeline.prepare import centers as centers_lib
+from pipeline.release import apart
+from pipeline.screen import off_screen, terminal
+from pipeline.settings.input import check_table
+from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
+
+
+def split(
+    input_: flags.RecordsFlag,
+    output: Annotated[
+        str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
+    ],
+    query: flags.QueryFlag = None,
+    sheet: flags.SheetFlag = None,
+    split_: flags.SplitFlag = None,
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
+    text_field: flags.TextFieldFlag = 'text',
+    unit_field: Annotated[
+        str | None,
+        typer.Option(
+            '--unit-field',
+            help="Column of the unit's id. Rows of one unit stay together. Default: rows of equal text do.",
+        ),
+    ] = None,
+    test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            '--key', help='split.key of an earlier split: its units stay on the side where they were.'
+        ),
+    ] = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+) -> None:
+    """Set real texts apart for `dp-corpus evaluate --test`, before any run reads them.
+
+    Example: dp-corpus split --input records.csv --output sets
+
+    A keyed hash sends each unit as a whole to one side. Run `generate` on DIR/records, and give
+    DIR/test to `evaluate`. Files stay as they are; rows of a workbook, a database, a data set or a folder
+    of texts become JSON lines. The numbers of rows are for the curator alone.
+    """
+    folder = pathlib.Path(output)
+    apart.check_folder(folder)
+    input_ = without_password(input_)
+    table = {'query': query, 'sheet': sheet, 'split': split_}
+    check_table(input_, **table)
+    check_delimiter(delimiter, quoting)
+    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
+    off_screen.silence_libraries()
+    with off_screen.without_chatter(), off_screen.unquoted():
+        from pipeline.prepare import split as split_lib
+        from transforms.read import Dialect, RecordFields, Table
+
+        dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
+        made = split_lib.split(
+            input_,
+            folder,
+            fields=RecordFields(text=text_field, unit=unit_field, dialect=dialect, table=Table(**table)),
+            test_share=test_share,
+            key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
+        )
+    if as_json:
+        counts = {'records': made.records, 'test': made.test, 'without_unit': made.without_unit}
+        print(json.dumps(counts | {'output': output}))
+    elif not quiet:
+        print('For the curator alone:')
+        print(f'  {folder / split_lib.RECORDS}: {made.records:,} rows, for generate')
+        print(f'  {folder / split_lib.TEST}: {made.test:,} rows, for evaluate --test')
+        if made.without_unit:
+            print(f'  left out: {made.without_unit:,} rows without a value in the column, or damaged')
+
+
+def centers(
+    input_: flags.InputFlag,
+    output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
+    text_field: flags.TextFieldFlag = 'text',
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
+    count: Annotated[int, typer.Option('--count', help='Number of centres.')] = 500,
+    embedder: flags.EmbedderFlag = 'tfidf',
+    seed: flags.SeedFlag = 0,
+    model: flags.ModelFlag = 'bundled',
+    checkpoint: flags.CheckpointFlag = None,
+    tokenizer: flags.TokenizerFlag = None,
+    dtype: flags.DtypeFlag = 'float32',
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Fit the centres of a public corpus, for `generate --clusters`.
+
+    Example: dp-corpus centers --input public.jsonl --output my-centers
+
+    dp-corpus comes with centres of encyclopedia texts. Centres of a public corpus that is
+    more like your records group them better. Choose that corpus without looking at the records.
+    """
+    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
+    off_screen.silence_libraries()
+    with off_screen.without_chatter(), off_screen.unquoted():
+        settings = ClusterSettings.of_embedder(
+            embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+        centers_lib.check_folder(pathlib.Path(output))
+        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding, quoting=quoting)
+        texts = centers_lib.read_texts(input_, fields)
+        made = centers_lib.make_centers(
+            texts, pathlib.Path(output), settings=settings, count=count, seed=seed
+        )
+    facts: dict[str, Any] = {
+        'output': output,
+        'count': made.count,
+        'embedder': made.embedder,
+        'fingerprint': made.fingerprint,
+        'corpus_fingerprint': made.corpus_fingerprint,
+        'corpus_texts': made.corpus_texts,
+    }
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    console = terminal.console()
+    console.print(
+        f'{made.count:,} centres of {made.corpus_texts:,} public texts by {made.embedder}: {output}',
+        soft_wrap=True,
+    )

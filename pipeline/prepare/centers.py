@@ -1,0 +1,123 @@
+"""Behind `dp-corpus centers`: reads a public corpus, embeds it and fits centres.
+
+On one machine and without Beam's runners: centres are fitted once. A run finds the nearest centres of its
+records in parallel (`transforms.cluster`).
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from etils import epy
+
+from models.clustering import centers, embedder
+from models.clustering.centers import Centers, ClusterSettings
+from models.records import Record
+from transforms.text_files import Quoting, check_delimiter, delimiter_of
+
+# Errors of the request come before scikit-learn and Beam are loaded.
+with epy.lazy_imports():
+    from models.bundled import fit_centers
+    from transforms import read
+
+
+def text_fields(
+    text_field: str,
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    quoting: Quoting = 'double',
+) -> read.RecordFields:
+    """Fields of a corpus of texts alone, from the command line's values.
+
+    Args:
+        text_field: Column of the text.
+        delimiter: Between columns of CSV files, as a flag gives it; None where each header line shows it.
+        encoding: Encoding of files of text; None where each shows it.
+        quoting: Quotes of CSV files.
+
+    Raises:
+        ValueError: The delimiter is none.
+    """
+    check_delimiter(delimiter, quoting)
+    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
+    return read.RecordFields(text=text_field, dialect=dialect)
+
+
+def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
+    """Texts of all well-formed rows, in the order of files and rows.
+
+    Args:
+        pattern: Comma-separated paths and globs.
+        fields: `text_fields`.
+
+    Raises:
+        FileNotFoundError: A pattern names no file.
+        ValueError: The column is missing, or no row is well formed.
+    """
+    rules = read.RecordRules(fields=fields)
+    files = read.check_input(pattern, rules.fields)
+    texts = [record.text for file in files for record in _records(file.path, rules)]
+    if not texts:
+        raise ValueError(
+            f'Expected texts in input={pattern!r}, got none in text_field={fields.text!r}. '
+            'Check the column and the format.'
+        )
+    return texts
+
+
+def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
+    for row in read.read_place(path, rules):
+        if isinstance(row, Record):
+            yield row
+
+
+def check_folder(folder: pathlib.Path) -> None:
+    """Checks what `make_centers` would refuse, before a corpus is read.
+
+    Raises:
+        FileExistsError: The folder holds something.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
+        )
+
+
+def make_centers(
+    texts: Sequence[str], folder: pathlib.Path, *, settings: ClusterSettings, count: int, seed: int
+) -> Centers:
+    """Fits centres of a public corpus and writes them into a new folder.
+
+    Centres for `tfidf` get an embedder of their own, fitted on the same texts; every other embedder is one
+    that was made before.
+
+    Args:
+        texts: The corpus.
+        folder: Where the artefact goes; must not exist or be empty.
+        settings: The embedder; its `centers` are not read.
+        count: Centres.
+        seed: Public seed.
+
+    Raises:
+        FileExistsError: The folder holds something.
+        ValueError: A setting is out of range.
+    """
+    check_folder(folder)
+    if settings.embedder == 'tfidf':
+        fitted = embedder.TfidfEmbedder.fit(
+            texts,
+            max_terms=fit_centers.MAX_TERMS,
+            min_texts=fit_centers.MIN_TEXTS,
+            dimensions=fit_centers.DIMENSIONS,
+            seed=seed,
+        )
+        fitted.write(folder)
+        # The file rounds to float16, so it is read back.
+        made: embedder.Embedder = embedder.TfidfEmbedder.read(folder)
+    else:
+        made = settings.load_embedder()
+    fitted_centers = centers.fit_centers(texts, made, count=count, seed=seed)
+    fitted_centers.write(folder)
+    return fitted_centers

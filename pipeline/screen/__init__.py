@@ -1,0 +1,1 @@
+"""The screen of a command: consoles, progress, Ctrl-C, and what stays off it."""
