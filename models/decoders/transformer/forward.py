@@ -315,8 +315,7 @@ def logits(
 
 def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
-    rows = weights.embedding[tokens].astype(jnp.float32)
     if not a.scales_embedding:
-        return rows
+        return weights.embedding[tokens].astype(jnp.float32)
     factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
-    return rows * factor.astype(jnp.float32)
+    return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)

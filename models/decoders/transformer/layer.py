@@ -71,9 +71,9 @@ def normed(a: Architecture, x: jax.Array, scale: jax.Array | None) -> jax.Array:
     """Root mean square norm over the last axis; `x` itself where the model has none here."""
     if scale is None:
         return x
-    factor = scale.astype(jnp.float32)
     variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(variance + a.norm_epsilon) * (1 + factor if a.norms_add_one else factor)
+    normalized, factor = x * jax.lax.rsqrt(variance + a.norm_epsilon), scale.astype(jnp.float32)
+    return normalized * (1 + factor if a.norms_add_one else factor)
 
 
 def _rotation(a: Architecture, kind: AttentionType, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
