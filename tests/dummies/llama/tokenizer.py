@@ -23,9 +23,10 @@ class LlamaTokenizer(Tokenizer):
     vocab_size = FIRST_BYTE + 256
     start_tokens = (BOS,)
     stop_tokens = frozenset({EOS, END})
-    turn_markers: Mapping[str, tuple[int, ...]] = dataclasses.field(
-        default_factory=lambda: {START_OF_TURN: (START,), END_OF_TURN: (END,)}, init=False
-    )
+
+    @property
+    def turn_markers(self) -> Mapping[str, tuple[int, ...]]:
+        return {START_OF_TURN: (START,), END_OF_TURN: (END,)}
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [
