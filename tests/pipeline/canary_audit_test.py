@@ -286,7 +286,7 @@ def test_many_batches_notice_what_is_copied(monkeypatch: pytest.MonkeyPatch, is_
         made = right(generator, batch, *arguments, **named)
         own = itertools.cycle(context.texts[0] for context in batch.contexts)
         examples = [dataclasses.replace(one, text=text) for one, text in zip(made.examples, own)]
-        return dataclasses.replace(made, examples=tuple(examples))
+        return dataclasses.replace(made, examples=examples)
 
     if is_copied:
         monkeypatch.setattr(BatchGenerator, 'generate', copied)
