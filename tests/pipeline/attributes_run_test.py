@@ -182,7 +182,7 @@ def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path
     """FT 3.2: of every other one, those that share a value with the right one too."""
     run = config(folder, 'out', TUNED, DECLARED, prompt='document', max_prompt_tokens=120, wrong_prompts=9)
     prepared = methods.of(run).prepare(methods.solve(run, launch=True))
-    assert prepared.labels == COMBINATIONS and prepared.resolved_wrong_prompts == len(COMBINATIONS) - 1
+    assert prepared.labels == COMBINATIONS and prepared.wrong_prompts_of_step == len(COMBINATIONS) - 1
     writer = prepared.writer()
     instructions = Instructions.of(writer, prepared.labels)
     shown = [

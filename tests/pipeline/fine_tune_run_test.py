@@ -542,7 +542,7 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     for model, units_together in (('bundled', 4), ('gemma3-270m', 1), ('gemma2-2b', 1)):
         of_model = planned(full=True, model=model, **files)
         assert methods.solve(of_model).units_together == units_together
-        assert of_model.method.resolved_micro_batch_size == 64
+        assert of_model.method.rows_together == 64
     assert methods.solve(planned(full=True, micro_batch_size=8)).units_together == 8
     factors = planned(model='gemma3-270m', **files)
     assert methods.solve(factors).units_together == 4

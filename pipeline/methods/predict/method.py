@@ -68,8 +68,8 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         own, folders, further = run.method, [], []
         if own.clusters is not None:
             folders.append(own.centers_path)
-            if pathlib.Path(own.resolved_embedder).is_dir():
-                folders.append(pathlib.Path(own.resolved_embedder))
+            if pathlib.Path(own.embedder).is_dir():
+                folders.append(pathlib.Path(own.embedder))
         if (reference := read_reference(run.config)) is not None:
             further.append(reference.digest)
         if own.adapter is not None:
