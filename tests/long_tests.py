@@ -160,7 +160,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
     'tests/pipeline/fine_tune_command_test.py': (
         'test_all_weights_are_trained_and_texts_are_sampled_with_them',
     ),
-    'tests/models/bundled/evaluate_test.py': (
+    'tests/tools/bundled/evaluate_test.py': (
         'test_texts_of_the_topic_lower_the_loss_and_others_do_not_help_as_much',
     ),
     'tests/pipeline/adapter_run_test.py': (
