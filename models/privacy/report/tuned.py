@@ -52,6 +52,10 @@ class Tuned(MethodFacts):
         return self.trains
 
     @property
+    def counts_groups(self) -> bool:
+        return self.trains and self.mechanism.label_mix_rho is not None
+
+    @property
     def costs(self) -> Mapping[str, DpEvent]:
         return {STAGE: self.mechanism.event}
 
