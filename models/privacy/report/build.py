@@ -96,8 +96,8 @@ def _check_plan(method: Described, plan: Sequence[GroupPlan]) -> None:
     if not plan or any(counted) != all(counted) or any(counted) != method.counts_groups:
         raise ValueError(
             f'Expected noisy counts for every group and their cost, or neither, got groups={len(plan)}, '
-            f'groups with a noisy count={sum(counted)}, paid={method.counts_groups}. Pass the plan and the cost that the '
-            'accountant charged.'
+            f'groups with a noisy count={sum(counted)}, paid={method.counts_groups}. Pass the '
+            'plan and the cost that the accountant charged.'
         )
     clusters = method.clusters if isinstance(method, Predicted) else None
     kept = [

@@ -47,7 +47,7 @@ class MethodFacts(abc.ABC):
 
     @property
     def counts_groups(self) -> bool:
-        """Whether the run paid for a noisy count of each group of its plan."""
+        """Whether each group of the plan has a noisy count that is paid for."""
         return False
 
     @property

@@ -53,7 +53,8 @@ class Tuned(MethodFacts):
 
     @property
     def counts_groups(self) -> bool:
-        return self.trains and self.mechanism.label_mix_rho is not None
+        # A run that samples from an adapter has the counts that its training released.
+        return self.mechanism.label_mix_rho is not None and self.label_mix != 'given'
 
     @property
     def costs(self) -> Mapping[str, DpEvent]:

@@ -115,7 +115,7 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
             'releases': (earlier('T', costs={'Fine-tuning': COUNTING.event}),),
             'label_mix': 'counted',
         },
-        {},
+        {'plan': COUNTED},
         'The noisy counts of labels, the adapter',
     ),
     (
