@@ -13,7 +13,7 @@ from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import model_digest
-from pipeline.methods.evolve import estimate, follows, mechanism, plan, standing
+from pipeline.methods.evolve import estimate, facts, follows, mechanism, plan, standing
 from pipeline.methods.evolve.mechanism import Config
 from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings
@@ -108,11 +108,7 @@ class Evolution(TextVoting[EvolveSettings]):
         return mechanism.configured_plan(config)
 
     def facts(self, config: Config, prepared: EvolutionSettings, plan: BatchPlan) -> Voted:
-        from pipeline.methods.evolve import facts
-
         return facts.facts(config, prepared)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        from pipeline.methods.evolve import facts
-
         return facts.settings(config, of_mechanism)

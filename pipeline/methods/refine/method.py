@@ -14,6 +14,7 @@ from models.privacy.report import Voted
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.refine import facts
 from pipeline.methods.refine.plan import RefinePlan
 from pipeline.methods.refine.settings import RefineSettings
 from pipeline.methods.text_voting import TextVoting
@@ -146,11 +147,7 @@ class Refine(TextVoting[RefineSettings]):
         )
 
     def facts(self, config: Config, prepared: EvolutionSettings, plan: BatchPlan) -> Voted:
-        from pipeline.methods.refine import facts
-
         return facts.facts(prepared)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        from pipeline.methods.refine import facts
-
         return facts.settings(config, of_mechanism)
