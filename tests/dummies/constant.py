@@ -180,6 +180,7 @@ class Constant(Method[ConstantSettings, ConstantRun]):
         self, run: ConstantRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
     ) -> ConstantPlan:
         return ConstantPlan(
+            method=run.method.name,
             texts=run.method.mottoes * len(run.input.label_values),
             rho_total=RHO,
             epsilon=accounting.epsilon_from_rho(RHO, run.delta),

@@ -100,7 +100,7 @@ def test_plan_as_json() -> None:
     done = in_this_process('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
     found = one_object(done.stdout)
     assert (done.returncode, done.stderr) == (0, '')
-    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['expected_batches'] == 156
+    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['method'] == 'evolve'
 
 
 def test_plan_for_people() -> None:

@@ -106,6 +106,7 @@ def plan_run(
     )
     seconds = _EMBEDDING_SECONDS.get(own.embedder, _EMBEDDING_SECONDS['minilm'])
     return VotingPlan(
+        method=own.name,
         rounds=params.rounds,
         candidates=sizes.candidates,
         children=sizes.children,

@@ -115,6 +115,7 @@ def plan_run(
     """The plan of a run, with what it takes of this machine and what a ledger says, where these are given."""
     params = run.params
     return TuningPlan(
+        method=run.method.name,
         tuning_steps=params.tuning_steps,
         expected_batch_size=params.expected_batch_size,
         sampling_probability=params.sampling_probability,

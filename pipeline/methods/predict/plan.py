@@ -188,6 +188,7 @@ def plan_run(
     if batches is not None and not (own.typical_words is None and own.examples is None):
         texts = follows.expected_texts(own, batches, params.max_batch_tokens)
     return PredictionPlan(
+        method=own.name,
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         clip_bound=params.clip_bound,

@@ -559,7 +559,7 @@ def _known_card() -> AdapterCard:
             run_id='run', dataset='visits', run_number=1, model='bundled', weights='w', lora_rank=2,
             factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6),
             epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
-            mechanism=dataclasses.asdict(params), template=dataclasses.asdict(template),  # type: ignore
+            mechanism=params, template=template,
             prompt={
                 'label_name': 'label', 'text_name': 'text', 'corpus_description': '', 'max_prompt_tokens': 9,
                 'max_example_tokens': 9, 'schema': None,

@@ -178,7 +178,7 @@ def test_the_budget_is_asked_for_before_the_number_of_records() -> None:
     [
         ({'clustering_rho': 0.01}, 'clustering_rho with clusters only'),
         ({'centers': 'folder'}, 'centers with clusters only'),
-        ({'embedder': 'tfidf'}, 'embedder with clusters only'),
+        ({'embedder': 'decoder'}, 'embedder with clusters only'),
         ({'clusters': 0}, 'clusters >= 1'),
         ({'clusters': 3, 'batches_per_label': 2}, 'clusters or batches_per_label'),
         ({'clusters': 3, 'clustering_rho': 0.0}, 'clustering_rho > 0'),
