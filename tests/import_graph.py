@@ -36,7 +36,7 @@ TABLE_OF_FAMILIES = 'models.decoders'
 # Rooms that another program could use without a run, and what they therefore know nothing of.
 STAND_ALONE = ('pipeline.ledger', 'pipeline.evaluation')
 COMMANDS = 'pipeline.commands'
-A_RUN = ('pipeline.job', 'pipeline.config', 'pipeline.settings', 'pipeline.methods')
+A_RUN = ('pipeline.job', 'pipeline.asked', 'pipeline.settings', 'pipeline.methods')
 
 # The only libraries that an import may be deferred for, or for a module of ours that imports one of
 # them. Each takes 50 ms or more to import (`python -X importtime`), or is not always installed.

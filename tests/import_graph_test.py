@@ -43,7 +43,7 @@ def test_the_contracts_name_what_is_there(tree: Imports) -> None:
         'pipeline.methods',
     }
     assert named <= tree.modules
-    assert {'pipeline.config', 'pipeline.settings'} & tree.modules
+    assert {'pipeline.asked.config', 'pipeline.settings'} & tree.modules
     assert {each.imported for each in tree.all() if each.importer == import_graph.GEMMA_FILE} >= {'gemma'}
 
 
@@ -92,9 +92,12 @@ BAD = {
         'models/generate.py:2: imports transforms.assign',
     ),
     'transforms import pipeline': (
-        {'pipeline/config.py': '', 'transforms/assign.py': 'from pipeline.config import JobConfig'},
+        {
+            'pipeline/asked/config.py': '',
+            'transforms/assign.py': 'from pipeline.asked.config import JobConfig',
+        },
         'layers',
-        'transforms/assign.py:1: imports pipeline.config',
+        'transforms/assign.py:1: imports pipeline.asked.config',
     ),
     'pipeline imports launch': (
         {'launch/local.py': '', 'pipeline/job.py': 'import launch.local'},

@@ -211,7 +211,7 @@ HEAVY: frozenset[str] = frozenset({
     'tests/models/sampling/nucleus_test.py',
     'tests/pipeline/canary_audit_test.py',
     'tests/pipeline/commands/start_test.py',
-    'tests/pipeline/comparison_test.py',
+    'tests/pipeline/plan/comparison_test.py',
     'tests/pipeline/evaluation/holdout_test.py',
     'tests/pipeline/evaluation/in_context_test.py',
     'tests/pipeline/evaluation/mauve_score_test.py',

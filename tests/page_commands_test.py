@@ -17,8 +17,8 @@ from launch.dataflow.profiles import PROFILES
 from launch.demo import records
 from models import bundled
 from pipeline import main
+from pipeline.asked import narrowed
 from pipeline.commands import audit, check, generate, plan
-from pipeline.run import narrowed
 from tests import pages
 from tests.pages import ROOT
 

@@ -16,9 +16,9 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.estimate import Estimate, estimated
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run

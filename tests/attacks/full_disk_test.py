@@ -20,7 +20,7 @@ from models.privacy import text_votes
 from models.privacy.grid import NoiseSource
 from models.privacy.randomness import RunKey
 from models.sampling import loading
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests import fork_server

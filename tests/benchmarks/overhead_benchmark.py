@@ -30,7 +30,7 @@ from typing import Any
 
 from launch.demo.records import demo_records
 from pipeline import methods
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from pipeline.settings.job_config import JobConfig
 from transforms import run_files
 

@@ -10,7 +10,7 @@ import pytest
 
 import dp_corpus
 from launch.demo import records as demo_records
-from pipeline import config
+from pipeline.asked import config
 from tests.command_line import in_this_process
 from tests.one_model import one_model
 from tests.samples import assert_import_leaves

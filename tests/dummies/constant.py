@@ -22,9 +22,9 @@ from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import check, generate, plan
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView
 from pipeline.methods.method import Generated, Method, Reported, RunPlan
 from pipeline.methods.solved import Run

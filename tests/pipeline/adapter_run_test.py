@@ -18,7 +18,7 @@ from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
 from pipeline import methods
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
 from pipeline.methods.fine_tune import released

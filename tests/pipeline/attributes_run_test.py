@@ -17,8 +17,8 @@ from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.check.records import check_records
-from pipeline.config import job_config
 from pipeline.evaluation import reading
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released

@@ -26,7 +26,7 @@ from models.privacy import accounting, gradients, text_votes, whole_numbers
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAudit
 from pipeline.settings.job_config import JobConfig

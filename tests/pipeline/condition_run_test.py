@@ -241,7 +241,7 @@ def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
-    from pipeline.config import read_config
+    from pipeline.asked.config import read_config
 
     (tmp_path / 'message.json').write_text(json.dumps(SCHEMA))
     file = tmp_path / 'run.toml'

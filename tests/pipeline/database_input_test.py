@@ -16,8 +16,8 @@ from apache_beam.testing import util
 
 from models.records import Record
 from pipeline import methods
+from pipeline.asked.config import job_config, read_config
 from pipeline.check.records import check_records
-from pipeline.config import job_config, read_config
 from pipeline.run import folders
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from models.batch_plan import BatchPlan
 from models.bundled import FOLDER as BUNDLED
 from pipeline import methods
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig

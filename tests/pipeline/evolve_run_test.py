@@ -24,7 +24,7 @@ from models.privacy.grid import NoiseSource
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.sampling import loading
 from pipeline import job, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.release import released_corpus
 from pipeline.run import folders

@@ -23,11 +23,12 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import plan, released
+from pipeline.plan import planned
 from pipeline.release import released_corpus
-from pipeline.run import folders, identity, planned
+from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny

@@ -36,7 +36,7 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import Predicted, PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import job, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.methods.predict import graph

@@ -27,7 +27,7 @@ from models.privacy.grid import NoiseSource
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
 from models.privacy.report.composition import epsilon_alone
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released

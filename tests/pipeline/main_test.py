@@ -23,7 +23,7 @@ from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
 from pipeline.screen import off_screen

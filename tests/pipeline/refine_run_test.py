@@ -10,7 +10,7 @@ import pytest
 from models.privacy import text_votes
 from models.records import EvolvedExample
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.reference import read_reference
 from pipeline.settings.job_config import JobConfig

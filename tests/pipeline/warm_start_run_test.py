@@ -10,7 +10,7 @@ import pytest
 
 from models.privacy.report import PrivacyReport
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released

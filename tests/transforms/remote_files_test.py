@@ -27,7 +27,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch

@@ -9,10 +9,10 @@ from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
 from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.evolve import facts, follows, plan, run
 from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun

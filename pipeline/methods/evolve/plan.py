@@ -7,8 +7,8 @@ from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.privacy.report import words
 from pipeline.check.input_check import InputCheck
-from pipeline.estimate import Estimate, duration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.estimate import Estimate, duration, three_digits
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import EvolveSettings, RefineSettings
 from pipeline.methods.input_view import InputView

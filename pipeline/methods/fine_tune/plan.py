@@ -12,8 +12,8 @@ from models.privacy.accounting import subsampled
 from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import InputCheck
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune.run import Config, TuningRun
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing

@@ -12,9 +12,9 @@ from models.privacy.params import Accounting
 from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.ledger.budget import reaching
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
 from pipeline.methods.predict import follows

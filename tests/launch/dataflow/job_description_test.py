@@ -25,8 +25,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch.dataflow import commands, profiles
 from models.bundled import FOLDER as BUNDLED
-from pipeline import config as config_lib
 from pipeline import job, main, methods
+from pipeline.asked import config as config_lib
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from launch.demo.__main__ import first_texts
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from tests.listening import Listener
 
 ROOT = pathlib.Path(__file__).parents[3]

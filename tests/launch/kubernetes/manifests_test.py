@@ -11,8 +11,8 @@ import yaml
 from launch.flink.fetch import FLINK as FLINK_VERSION
 from launch.flink.fetch import FLINK_MINOR, JOB_SERVER
 from models.privacy.randomness import RunKey
+from pipeline.asked.config import read_config
 from pipeline.commands import exit_codes
-from pipeline.config import read_config
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
 from transforms import durable

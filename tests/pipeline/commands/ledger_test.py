@@ -15,7 +15,7 @@ import typer.testing
 from models.privacy import accounting
 from models.privacy.accounting import RunCost
 from pipeline import main, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import released
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from models import cache, fetched
 from pipeline import main, methods
-from pipeline.config import following, read_config
+from pipeline.asked.config import following, read_config
 from pipeline.methods import METHODS
 from tests.command_line import in_a_process, in_this_process
 from tests.one_model import one_model

@@ -21,8 +21,8 @@ from models.privacy.accounting import (
 from models.privacy.report import words
 from models.privacy.text_votes import TextVoteParams
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.commands import ledger as commands
-from pipeline.config import job_config
 from pipeline.ledger.budget import BudgetExceeded, NotGaussian
 from pipeline.ledger.ledger import Ledger
 from pipeline.pages import ledger_page

@@ -7,7 +7,7 @@ import pytest
 
 from models.privacy import accounting, report
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, reaching
 from pipeline.ledger.ledger import Ledger

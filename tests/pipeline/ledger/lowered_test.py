@@ -19,8 +19,8 @@ from models.privacy import accounting, report
 from models.privacy.accounting import GaussianDpEvent, RunCost
 from models.privacy.report import words
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.commands import ledger as commands
-from pipeline.config import job_config
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, PrivacyFilter

@@ -33,7 +33,7 @@ from models.privacy import accounting, report
 from models.privacy.accounting import RunCost, subsampled
 from models.prompt_templates import PromptTemplate
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import account as accounts
 from pipeline.ledger import budget
 from pipeline.ledger import ledger as ledgers

@@ -23,7 +23,7 @@ from models.privacy.accounting import (
 )
 from models.privacy.text_votes import TextVoteParams
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 from pipeline.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ import pytest
 
 from models.privacy import accounting
 from pipeline import methods
-from pipeline.config import following, job_config, read_config, settings_of
+from pipeline.asked.config import following, job_config, read_config, settings_of
 from pipeline.methods import METHODS, follows
 from pipeline.settings.job_config import JobConfig
 

@@ -16,7 +16,6 @@ ALLOWED = {
     "caption = 'Each batch votes on one stream of tokens. Every planned batch is released.'": (
         'words on a page'
     ),
-    'from models.finetuning.adapter import AdapterCard': 'the card has a schema, as reports have',
     **dict.fromkeys(
         (
             f'rounds/{" " * 34}of votes on whole texts: every list, and the noisy votes',
@@ -28,7 +27,7 @@ ALLOWED = {
 }  # fmt: skip
 # The commands of one method each, and the panel that two methods share.
 OF_ITS_OWN = {
-    pathlib.Path(name) for name in ('commands/generate.py', 'run/narrowed.py', 'settings/text_votes.py')
+    pathlib.Path(name) for name in ('commands/generate.py', 'asked/narrowed.py', 'settings/text_votes.py')
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config, settings_of
+from pipeline.asked.config import job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
 from pipeline.settings.prompt import PROMPT_PRESETS, Prompt

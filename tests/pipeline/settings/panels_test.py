@@ -9,7 +9,7 @@ import pytest
 
 from models import bundled, reference
 from models.decoders import family
-from pipeline.config import METHOD_PANEL, job_config, settings_of
+from pipeline.asked.config import METHOD_PANEL, job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.methods.predict.settings import Votes
 from pipeline.settings import panel

@@ -10,7 +10,7 @@ import pytest
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
 

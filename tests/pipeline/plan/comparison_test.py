@@ -8,10 +8,12 @@ import re
 import pytest
 
 from models import cache, speed
-from pipeline import comparison, estimate, methods
-from pipeline.comparison import compare
-from pipeline.config import job_config
+from pipeline import methods
+from pipeline.asked.config import job_config
+from pipeline.methods import estimate
 from pipeline.pages import comparison_terminal
+from pipeline.plan import comparison
+from pipeline.plan.comparison import compare
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
 

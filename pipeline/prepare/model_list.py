@@ -6,7 +6,8 @@ import os
 
 from models import bundled, fetched
 from models.decoders import family
-from pipeline import config, methods
+from pipeline import methods
+from pipeline.asked import config
 from pipeline.settings.prompt import Prompt
 
 # The preset for weights that were tuned to follow instructions, beside that for weights as they were trained.
