@@ -23,6 +23,8 @@ from tests.documents import check_document
 from tests.models.finetuning import tiny
 from tests.samples import needs_model, write_rows
 
+pytestmark = pytest.mark.heavy
+
 # The words that the bundled embedder knows.
 TERMS = json.loads((BUNDLED / 'centers' / 'tfidf.json').read_text())['terms'].split()
 LABELS = tuple('abcdefgh')
@@ -58,6 +60,7 @@ def refining(corpus: str, **changed: Any) -> JobConfig:
     return job_config(**(given | changed))
 
 
+@pytest.mark.first
 def test_votes_as_they_are_pass(corpus: str) -> None:
     config = refining(corpus)
     result = audited(config, canaries=1024)
@@ -79,7 +82,6 @@ def test_broken_votes_are_noticed(corpus: str, sabotage: str, attack: str) -> No
     assert found(result)[attack].epsilon_at_least == result.epsilon_at_least > 3.0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('sabotage', ['none', 'half-noise', 'counted-twice'])
 def test_many_canaries_notice_twice_the_signal(tmp_path: pathlib.Path, sabotage: str) -> None:
     """Of a few thousand canaries no attack tells half of the noise from all of it."""
@@ -163,7 +165,6 @@ SAMPLED = {'tuning_steps': 20, 'records': 1024, 'expected_batch_size': 100, 'noi
 
 
 @pytest.mark.usefixtures('_one_key', '_tiny')
-@pytest.mark.long
 @pytest.mark.parametrize(
     'sabotage, changed',
     [
@@ -209,7 +210,6 @@ def test_a_corpus_is_attacked_by_its_words() -> None:
 
 
 @needs_model
-@pytest.mark.long
 @pytest.mark.usefixtures('_one_key')
 @pytest.mark.parametrize('sabotage', ['none', 'own-text'])
 def test_many_batches_notice_what_is_copied(sabotage: str) -> None:
@@ -260,6 +260,7 @@ def command(corpus: str, *further: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.first
 def test_the_command_ends_with_what_it_found(corpus: str, tmp_path: pathlib.Path) -> None:
     page = tmp_path / 'audit.html'
     done = in_this_process(*command(corpus, '--canaries', '64', '--result', str(page)))

@@ -159,6 +159,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
 # --- What a run writes -----------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_files(first: JobConfig) -> None:
     assert {path.name for path in pathlib.Path(str(first.output.output)).iterdir()} == RELEASED
@@ -179,6 +180,7 @@ def test_the_folder_loads_as_a_dataset(
     assert loaded.to_list() == rows_of(first)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) -> None:
     frame = pd.read_parquet(pathlib.Path(str(first.output.output), 'data'))
@@ -198,6 +200,7 @@ def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobC
     assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_report_is_the_accountants(first: JobConfig) -> None:
     found = report_of(first)
@@ -209,6 +212,7 @@ def test_the_report_is_the_accountants(first: JobConfig) -> None:
     assert found.corpus.examples == len(rows_of(first))
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
     found = restricted_of(first)
@@ -230,6 +234,7 @@ def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     return str(placed[0])
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_permissions(first: JobConfig) -> None:
     assert stat.S_IMODE((work_dir(first) / RUN_KEY).stat().st_mode) == 0o600
@@ -286,6 +291,7 @@ def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobCo
 # --- The same run again ----------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, first: JobConfig) -> None:
     rows = some_rows()[::-1]
@@ -315,6 +321,7 @@ def test_runners_that_repeat_bundles_write_the_same(
     assert corpus(run) == corpus(first)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first: JobConfig) -> None:
     gone, *rest = some_rows()
@@ -331,6 +338,7 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
     )
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_an_interrupted_run_goes_on_to_the_same_corpus(
     tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
@@ -406,6 +414,7 @@ def charged_config(folder: pathlib.Path, epsilon: float, **settings: Any) -> Job
     return config(folder, dataset='visits', ledger=path, **settings)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_is_charged_in_full_before_its_first_step(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -728,6 +737,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     assert found['counters'] == [] and found['distributions'] == [] and found['gauges'] == []
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> None:
     assert leaks(pathlib.Path(str(first.output.output))) == []
@@ -738,6 +748,7 @@ def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> Non
             assert path not in text, 'a released file tells the layout of the machine'
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_failure_keeps_its_details_with_the_curator(
     tmp_path: pathlib.Path,
@@ -987,6 +998,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     assert (corpus(run), restricted_of(run)) == before
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_what_contexts_spend_stays_with_the_curator(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]

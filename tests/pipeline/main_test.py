@@ -217,6 +217,7 @@ def test_a_screen_alone_shows_the_columns_that_were_found(
 # --- generate and report ---------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_is_clean(
@@ -252,6 +253,7 @@ def test_the_corpus_carries_the_declared_words(finished: tuple[pathlib.Path, Don
     ]  # fmt: skip
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_quotes_no_record(
@@ -304,6 +306,7 @@ def test_quiet_prints_nothing(demo: pathlib.Path, finished: tuple[pathlib.Path, 
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:

@@ -130,6 +130,7 @@ def test_how_the_work_is_spread_changes_nothing(work_dir: str, flags: tuple[str,
     assert run(records, work_dir, 'user', 2, flags=flags) == expected
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit) -> None:
@@ -173,6 +174,7 @@ def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int
     assert [pickle.loads(batch) for batch in found[0]] == expected
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_removing_one_unit_changes_exactly_one_batch(work_dir: str, unit: Unit, k: int) -> None:
@@ -233,6 +235,7 @@ def test_the_run_key_is_read_by_workers_and_not_when_the_pipeline_is_built(tmp_p
     assert p.to_runner_api().components.transforms
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_key_that_others_can_read_stops_the_run(work_dir: str) -> None:
     pathlib.Path(work_dir, durable.RUN_KEY).chmod(0o644)

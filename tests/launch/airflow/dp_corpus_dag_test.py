@@ -162,6 +162,7 @@ def test_the_example_settings_are_accepted() -> None:
     assert set(tomllib.loads((FOLDER / 'dp_corpus.toml').read_text())) <= set(constant_of('PARAMETERS'))
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_airflow
 def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:

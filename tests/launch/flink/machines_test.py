@@ -220,7 +220,6 @@ def test_who_finds_no_job_manager_is_told_at_once(cluster: tuple[Machine, Machin
 
 # One machine with two task managers does the same in run_test.py.
 @needs_model
-@pytest.mark.long
 def test_on_two_machines_the_corpus_is_the_local_one(
     cluster: tuple[Machine, Machine], local_run: Run
 ) -> None:

@@ -147,7 +147,7 @@ def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> Non
 @needs_model
 @pytest.mark.parametrize(
     'kills',
-    [(('pool', 'taskmanager-0'),), pytest.param((('pool',), ('taskmanager-0',)), marks=pytest.mark.long)],
+    [pytest.param((('pool', 'taskmanager-0'),), marks=pytest.mark.first), (('pool',), ('taskmanager-0',))],
     ids=['at once', 'in turn'],
 )
 def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(

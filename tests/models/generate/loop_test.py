@@ -35,6 +35,8 @@ from tests.models.generate.table import (
     type_of,
 )
 
+pytestmark = pytest.mark.heavy
+
 ODDS = 1e-6  # false alarms of a statistical test
 
 
@@ -147,7 +149,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', samples.with_first(CASES, next(iter(CASES))))
 def test_stream_equals_the_twin_token_for_token(name: str) -> None:
     """Twelve batches of 0 to 9 contexts for each case.
 
@@ -197,6 +199,7 @@ def test_the_order_of_contexts_changes_nothing() -> None:
         assert _decode(SPARSE, contexts, draws) == _decode(SPARSE, contexts[::-1], draws)
 
 
+@pytest.mark.first
 def test_padding_rows_vote_nothing() -> None:
     """Padding holds one token 1: with contexts of that very type added, the stream is another."""
     padding = [np.array([1], np.int32)] * 3
@@ -393,8 +396,8 @@ def test_an_aggregate_with_a_price_has_no_losses(params: MechanismParams) -> Non
         (0.8, 'median'),
         (0.8, 'difference'),
         (None, 'difference'),
-        pytest.param(None, 'mean', marks=pytest.mark.long),
-        pytest.param(None, 'median', marks=pytest.mark.long),
+        (None, 'mean'),
+        (None, 'median'),
     ],
 )
 def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregate: str) -> None:

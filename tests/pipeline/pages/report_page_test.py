@@ -17,6 +17,8 @@ from pipeline.pages import report_page, report_plots, report_terminal
 from tests.models.privacy.report.samples import clusters, with_bound
 from tests.samples import assert_import_leaves, on_terminal
 
+pytestmark = pytest.mark.heavy
+
 PARAMS = MechanismParams(
     batch_size=255,
     clip_bound=10.0,
@@ -231,6 +233,7 @@ def test_page_is_well_formed_and_loads_nothing(shown: tuple[PrivacyReport, str])
     }
 
 
+@pytest.mark.first
 def test_page_holds_the_whole_report(shown: tuple[PrivacyReport, str]) -> None:
     made, text = shown
     # A parser may not see a control character; the page shows the rest of the name.
