@@ -122,6 +122,8 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
 # --- Requests that cannot be carried out -----------------------------------------
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     'arguments, said',
     [
@@ -387,6 +389,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
     return folder, one_object(done.stdout)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_centers_of_a_public_corpus(fitted: tuple[pathlib.Path, dict[str, Any]]) -> None:
     folder, said = fitted
     found = centers.Centers.read(folder / 'fitted')

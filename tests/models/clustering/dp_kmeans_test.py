@@ -242,6 +242,8 @@ def test_noise_is_added_to_each_sum_in_its_place() -> None:
 # ---------------------------------------------------------------- what it finds
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_separated_topics_are_found_when_noise_is_small() -> None:
     embeddings, labels = topics(8, 32, 4000, 0.05)
     centers = dp_kmeans.fit_private_centers(embeddings, count=8, rho=1e6, seed=1, source=noise_source())

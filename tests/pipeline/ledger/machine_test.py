@@ -613,6 +613,8 @@ def attack(new_place: Callable[[], str], *, examples: int, steps: int, finds: bo
     )  # fmt: skip
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('kind', ['sqlite'])
 def test_a_ledger_of_a_file_is_the_sum_by_hand(new_place: Callable[[], str]) -> None:
     attack(new_place, examples=6, steps=20)

@@ -20,7 +20,7 @@ from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.event import Event, EventKind
 from pipeline.ledger.ledger import Ledger
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.first]
 
 # How the same three charges on two days can have gone: after each, what happened to the run.
 Course = Callable[[Ledger, str], None]
@@ -108,7 +108,6 @@ def test_a_failed_run_and_a_finished_one_look_the_same(pair: tuple[Ledger, Ledge
         assert finished[name] == failed[name], name
 
 
-@pytest.mark.first
 def test_nothing_is_finer_than_a_day_and_no_end_and_no_resumption_is_told(
     pair: tuple[Ledger, Ledger],
 ) -> None:

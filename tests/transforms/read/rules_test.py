@@ -13,7 +13,7 @@ from tests.transforms.read.samples import LABELLED
 from transforms import read
 from transforms.read import Reason, RecordFields, RecordRules, Rejection
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.first]
 
 
 @pytest.mark.parametrize(
