@@ -339,7 +339,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
 # --- Kills at file operations ----------------------------------------------------
 
 # In the order of a run, so that every launcher comes to its stop. Files are written in one way: each is cut
-# once, and the other steps of that way are stopped for some of them. Without `long` ones, each step is
+# once, and the other steps of that way are stopped for some of them. Without `rare` ones, each step is
 # stopped once at least.
 STOPS = {
     'difference': [

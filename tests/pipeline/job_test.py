@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from models import batching
-from models.assembly import GeneratorSettings
 from models.bundled import FOLDER as BUNDLED
 from models.generate.batch import BatchGenerator
 from models.privacy import accounting, ex_post
@@ -303,24 +302,6 @@ def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, f
     assert corpus(run) == corpus(first)
 
 
-@pytest.mark.run
-@pytest.mark.parametrize(
-    'settings, options',
-    [
-        ({}, ['--direct_runner_bundle_repeat=1']),
-        ({'runner': 'BundleBasedDirectRunner'}, []),
-        ({'runner': 'BundleBasedDirectRunner'}, ['--direct_runner_bundle_repeat=1']),
-    ],
-)
-def test_runners_that_repeat_bundles_write_the_same(
-    tmp_path: pathlib.Path, first: JobConfig, settings: dict[str, Any], options: list[str]
-) -> None:
-    run = config(tmp_path, **settings)
-    prepare_with_key_of(run, first)
-    launch(run, options)
-    assert corpus(run) == corpus(first)
-
-
 @pytest.mark.first
 @pytest.mark.run
 def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first: JobConfig) -> None:
@@ -336,55 +317,6 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
         restricted_of(run).contexts_per_batch[its_batch] + 1
         == (restricted_of(first).contexts_per_batch[its_batch])
     )
-
-
-@pytest.mark.first
-@pytest.mark.run
-def test_an_interrupted_run_goes_on_to_the_same_corpus(
-    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(tmp_path)
-    prepare_with_key_of(run, first)
-    decoded: list[str] = []
-    real = BatchGenerator.generate
-
-    def until_the_third(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
-        if len(decoded) == 2:
-            raise MemoryError
-        decoded.append(str(batch.batch_id))
-        return real(generator, batch, *arguments)
-
-    monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
-    with pytest.raises(RuntimeError, match='got error=MemoryError'):
-        launch(run, [])
-    assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
-    assert not (pathlib.Path(str(run.output.output)) / run_files.REPORT).exists()
-
-    def the_rest(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
-        assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
-        return real(generator, batch, *arguments)
-
-    monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
-    launch(run, [])
-    assert batches(run) == batches(first)
-    assert corpus(run) == corpus(first)
-
-
-@pytest.mark.run
-def test_a_finished_run_whose_output_is_lost_is_written_again(
-    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(tmp_path)
-    prepare_with_key_of(run, first)
-    shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
-    shutil.rmtree(str(run.output.output))
-    monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
-    launch(run, [])
-    assert corpus(run) == corpus(first)
-
-
-def _no_model(_: GeneratorSettings) -> BatchGenerator:
-    raise AssertionError('a finished run loads no model')
 
 
 @pytest.mark.run
@@ -850,15 +782,6 @@ def test_user_unit(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.run
-def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
-    launch(run, [])
-    assert report_of(run).rho_per_private_token == pytest.approx(4 * 0.5 * (10 / (8 * 2)) ** 2)
-    sizes = restricted_of(run).contexts_per_batch
-    assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
-
-
-@pytest.mark.run
 def test_without_labels(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
     launch(run, [])
@@ -876,16 +799,6 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
     per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * per_token), 'the cap is charged, not the use'
-
-
-@pytest.mark.run
-def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, aggregate='difference', accounting='worst-case', public_top_k=64)
-    launch(run, [])
-    found = report_of(run)
-    assert (found.mechanism['clip_bound'], found.mechanism['temperature']) == (1.0, 1.0)
-    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / 8) ** 2)
-    assert found.corpus.private_tokens == 4 * PRIVATE_TOKENS and found.corpus.public_tokens == 0
 
 
 CLUSTERED: dict[str, Any] = {
