@@ -479,22 +479,6 @@ def test_a_settled_run_whose_report_is_missing_is_not_resumed(
 # --- Refusals --------------------------------------------------------------------
 
 
-@pytest.mark.run
-def test_a_changed_config_is_refused(first: JobConfig) -> None:
-    changed = first.replace(max_private_tokens=PRIVATE_TOKENS + 1)
-    with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
-        launch(changed, [])
-
-
-def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path)
-    folders.prepare(methods.solve(run, launch=True))
-    folders.prepare(methods.solve(run, launch=True))  # unchanged: accepted
-    write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
-    with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        folders.prepare(methods.solve(run, launch=True))
-
-
 def test_local_paths_are_absolute_before_they_travel_to_workers(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
