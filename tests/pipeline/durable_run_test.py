@@ -636,7 +636,6 @@ def fail_first_writes() -> None:
         module.write_file = write_file  # type: ignore[attr-defined]
 
 
-@pytest.mark.first
 def test_failed_bundles_that_a_runner_repeats_write_the_same(
     undisturbed: tuple[Run, dict[str, bytes]],
 ) -> None:
