@@ -93,7 +93,8 @@ setuptools.setup(
             for path in BUNDLED.rglob('*')
             if path.is_file() and path.suffix not in ('.py', '.pyc')
         ],
-        'pipeline.pages': ['*.jinja', '*.json'],
+        'models.privacy.report': ['templates/*/*.jinja'],
+        'pipeline.pages': ['*.jinja', '*/*.jinja', '*.json'],
         'pipeline.schemas': ['*.schema.json'],
         'launch.dataflow': ['*.json'],
         'launch.demo': ['*.json', '*.toml'],

@@ -1,15 +1,14 @@
-"""Entry point for engines that pass our flags and Beam's flags in one list.
+"""Entry point of a Flex Template, whose launcher passes our flags and Beam's flags in one list.
 
-The launcher of a Flex Template and Airflow's Beam operator write `--input=... --run_id=... --project=...
---runner=...`. This module sorts them into `dp-corpus generate FLAGS -- OPTIONS`:
+The launcher writes `--input=... --run_id=... --project=... --runner=...`. This module sorts them into
+`dp-corpus generate FLAGS -- OPTIONS`:
 
 * A name may be written with `-` or `_`. Its value may follow after `=` or as the next argument.
 * A switch may have a value: `--keep_rejected=true`, `--no_use_public_ips=true`.
 * A flag that is not ours goes to Beam. The job refuses a flag that Beam does not know either.
 * `--runner` is ours, and we pass it on to Beam.
-* `--labels` is ours. The launcher and Airflow also use it for the labels of a Dataflow job, as a JSON object
-  and as `airflow-version=...`; these go to Beam. Airflow's operator needs the name for itself, so our labels
-  have the name `--declared_labels` there.
+* `--labels` is ours. The launcher also uses it for the labels of a Dataflow job, as a JSON object, which goes
+  to Beam.
 """
 
 import argparse
@@ -24,9 +23,6 @@ from pipeline.config import all_settings
 # Flags of `dp-corpus generate` that are no field of the config.
 VALUE_FLAGS = frozenset({'config'})
 SWITCHES = frozenset({'json', 'quiet'})
-# Other names that an engine may use for our flags.
-ALIASES = {'declared_labels': 'labels'}
-_JOB_LABELS = ('{', 'airflow-version=')
 
 
 def split_arguments(
@@ -46,18 +42,17 @@ def split_arguments(
     beams: list[str] = []
     with_value, switches = _value_flags(), _switches()
     for name, value in _pairs(arguments):
-        known = ALIASES.get(name, name)
-        if name == 'labels' and (value or '').startswith(_JOB_LABELS):
+        if name == 'labels' and (value or '').startswith('{'):
             beams.append(f'--labels={value}')
-        elif known in with_value:
+        elif name in with_value:
             if not value:
                 # The command line would take an empty text as a value, which nobody means.
                 raise ValueError(
                     f'Expected a value for {name}, got {name}={value!r}. Leave the flag out, or give one.'
                 )
-            ours.append(f'--{known.replace("_", "-")}={value}')
-        elif known in switches:
-            on, off = switches[known]
+            ours.append(f'--{name.replace("_", "-")}={value}')
+        elif name in switches:
+            on, off = switches[name]
             if (flag := on if _truth(name, value) else off) is not None:
                 ours.append(flag)
         elif name in beam_switches:
@@ -116,12 +111,12 @@ def _pairs(arguments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     name: str | None = None
     for argument in arguments:
         if argument == '--':
-            continue  # an engine may have sorted the flags already
+            continue  # the list may be sorted already
         if not argument.startswith('--'):
             if name is None:
                 raise ValueError(
                     f'Expected flags, --name=value, got argument={argument!r}, which belongs to none. '
-                    'Check how the flags were given to the engine.'
+                    'Check the parameters of the template.'
                 )
             yield name, argument
             name = None
@@ -146,7 +141,7 @@ def _truth(name: str, value: str | None) -> bool:
 
 
 def main() -> None:
-    """Runs `dp-corpus generate` with the flags that the engine passed, and ends with its exit code."""
+    """Runs `dp-corpus generate` with the flags that the launcher passed, and ends with its exit code."""
     try:
         ours, beams = split_arguments(sys.argv[1:], beam_switch_names())
     except ValueError as error:

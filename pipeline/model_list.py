@@ -88,7 +88,7 @@ def _listed(model: str) -> ListedModel:
         how_to_get=_how_to_get(model),
         memory_float32=method.needed_memory(solved, 'float32'),
         memory_bfloat16=method.needed_memory(solved, 'bfloat16'),
-        prompt=run.method.resolved_prompt,
+        prompt=run.method.prompt_name,
         instruction_prompt=None if model == bundled.MODEL else INSTRUCTION,
     )
 

@@ -15,7 +15,6 @@ import typer.main
 from launch.dataflow import main as dataflow
 from launch.dataflow.profiles import PROFILES
 from launch.demo import records
-from launch.flink import main as flink
 from models import bundled
 from pipeline import main
 from pipeline.commands import audit, check, generate, plan
@@ -47,6 +46,9 @@ _SAMPLES = {**_VALUES, '--batch-size': '64', '--rho': '0.5', '--dtype': 'float32
 # Files that a config reads when it is built, and a page does not have: one of the checkout in its place.
 _IN_PLACE = {'--centers': str(bundled.FOLDER / 'centers'), '--json-schema': 'launch/demo/clinic_visit.json'}
 
+# Its own command beside `run`, and the scripts of Flink that pages use.
+_OF_FLINK_SH = {'fetch', 'start-cluster.sh', 'stop-cluster.sh', 'jobmanager.sh', 'taskmanager.sh', 'flink'}
+
 
 @functools.cache
 def command_line(program: str = 'dp-corpus') -> Any:
@@ -55,7 +57,7 @@ def command_line(program: str = 'dp-corpus') -> Any:
         app = typer.Typer(add_completion=False)
         app.command()(records.main)
     else:
-        app = {'dp-corpus': main.app, 'flink': flink.app, 'dataflow': dataflow.app}[program]
+        app = {'dp-corpus': main.app, 'dataflow': dataflow.app}[program]
     return typer.main.get_command(app)
 
 
@@ -93,12 +95,12 @@ def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
     if not (ROOT / words[0]).is_file():
         return [f'no file {words[0]}']
     if words[0] == 'launch/flink/flink.sh':
-        return _unknown(command_line('flink'), words[1:])
+        if words[1] == 'run':
+            return _unknown(command_line(), ['generate', *words[2:]])
+        return [] if words[1] in {*_OF_FLINK_SH, '...'} else [f'no command {words[1]}']
     if words[0] == 'launch/dataflow/dataflow.sh':
         if words[1] in PROFILES:
-            words.insert(1, 'run')
-        if words[1] in ('run', 'run-template'):
-            return _unknown(command_line('dataflow'), words[1:])
+            return _unknown(command_line('dataflow'), ['run', *words[1:]])
         text = (ROOT / words[0]).read_text()
         return [] if f'\n{words[1]}() {{' in text else [f'no command {words[1]}']
     return []
@@ -115,7 +117,7 @@ def _unknown(command: Any, words: Sequence[str]) -> list[str]:
     cut = words.index('--') if '--' in words else len(words)
     named = [word.partition('=')[0] for word in words[:cut] if word.startswith('--')]
     faults = [f'no flag {flag}' for flag in named if flag not in {*_options(command), '--help'}]
-    if command.name in ('run', 'run-template'):  # whose rest are flags of generate
+    if command.name == 'run':  # of Dataflow: the rest are flags of generate
         faults += _unknown(command_line().commands['generate'], words[cut + 1 :])
     return faults
 
@@ -244,7 +246,8 @@ def test_commands_are_found() -> None:
     [
         ('dp-corpus generat --input x', 'no command generat'),
         ('dp-corpus ledger add x --epsilom 3', 'no flag --epsilom'),
-        ('launch/flink/flink.sh run -- --no-such-flag', 'no flag --no-such-flag'),
+        ('launch/flink/flink.sh run --no-such-flag -- --of-beam', 'no flag --no-such-flag'),
+        ('launch/flink/flink.sh start', 'no command start'),
         ('launch/dataflow/dataflow.sh nvidia-l4 --zones x', 'no flag --zones'),
         ('launch/nowhere.sh start', 'no file launch/nowhere.sh'),
         ('python -m tests.benchmarks.no_such_benchmark', 'no module tests.benchmarks.no_such_benchmark'),

@@ -27,125 +27,23 @@ DAG_ID = 'dp_corpus'
 LEDGER_CONNECTION = 'dp_corpus_ledger'
 EXIT_BUDGET = 3  # pipeline/commands/exit_codes.py: the budget does not allow the run
 CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).parent / 'dp_corpus.toml'))
-# The settings of all methods, as pipeline/config.py lists them. They are keys of the TOML file, flags of
-# the command line and parameters of the Flex Template. True: the trigger form may change the setting. False:
-# the TOML file alone decides it, except for the names in CHOICES. A new setting begins as False.
-# A user who may trigger a run may choose what it generates, but not the records, the budget or
-# a file: if a file of records stood in the public prompt, the run would write them out at no cost.
-PARAMETERS = {
-    'input': False,
-    'query': False,
-    'partition_column': False,
-    'sheet': False,
-    'split': False,
-    'delimiter': False,
-    'encoding': False,
-    'quoting': False,
-    'text_field': True,
-    'label_field': True,
-    'labels': True,
-    'attributes': True,
-    'unit_field': False,
-    'record_id_field': True,
-    'records': True,
-    'sample_rate': True,
-    'max_record_bytes': True,
-    'keep_rejected': True,
-    'unit': False,
-    'examples_per_context': True,
-    'epsilon': True,
-    'delta': True,
-    'dataset': False,
-    'ledger': False,
-    'method': True,
-    'batch_size': True,
-    'aggregate': True,
-    'clip_bound': True,
-    'temperature': True,
-    'threshold': True,
-    'threshold_noise_scale': True,
-    'accounting': True,
-    'max_private_tokens': True,
-    'context_budget': True,
-    'omega': True,
-    'shift_bound': True,
-    'batches_per_label': True,
-    'count_rho': True,
-    'public_temperature': True,
-    'public_top_k': True,
-    'examples': True,
-    'max_batch_tokens': True,
-    'clusters': True,
-    'clustering_rho': True,
-    'centers': False,
-    'embedder': False,
-    'reference': False,
-    'reference_label_field': False,
-    'reference_size': False,
-    'reference_rounds': False,
-    'prompt': False,
-    'label_name': True,
-    'text_name': True,
-    'corpus_description': True,
-    'schema': False,
-    'typical_words': True,
-    'max_prompt_tokens': True,
-    'max_example_tokens': True,
-    'min_example_tokens': True,
-    'json_schema': False,
-    'regex': False,
-    'fixed': False,
-    'close_truncated': False,
-    'condition_on': False,
-    'condition_rho': True,
-    'model': False,
-    'checkpoint': False,
-    'tokenizer': False,
-    'dtype': True,
-    'micro_batch_size': True,
-    'adapter': False,
-    'tuning_steps': True,
-    'expected_batch_size': True,
-    'clip_norm': True,
-    'noise_multiplier': True,
-    'lora_rank': True,
-    'full': True,
-    'remat': True,
-    'learning_rate': True,
-    'warm_start': False,
-    'warm_steps': True,
-    'warm_learning_rate': True,
-    'mismatch_weight': True,
-    'wrong_prompts': True,
-    'mismatch_every': True,
-    'examples_per_label': True,
-    'label_mix': True,
-    'label_mix_rho': True,
-    'top_p': True,
-    'top_k': True,
-    'rounds': True,
-    'candidates': True,
-    'children': True,
-    'unvoted': True,
-    'fresh_share': True,
-    'shots': True,
-    'start': False,
-    'nearest': True,
-    'vote_noise': True,
-    'form_share': True,
-    'endpoint': False,
-    'endpoint_model': False,
-    'endpoint_requests': True,
-    'endpoint_token': False,
-    'corpus': False,
-    'keep': True,
-    'output': False,
-    'work_dir': False,
-    'run_id': True,
-    'shards': True,
-    'runner': False,
-    'accelerator': False,
-}
+# The settings that the trigger form may change. The TOML file alone decides each other one, except for the
+# names in CHOICES. A user who may trigger a run may choose what it generates, but not the records, the budget
+# or a file: if a file of records stood in the public prompt, the run would write them out at no cost.
+FREE = (
+    'text_field', 'label_field', 'labels', 'attributes', 'record_id_field', 'records', 'sample_rate',
+    'max_record_bytes', 'keep_rejected', 'examples_per_context', 'epsilon', 'delta', 'method',
+    'batch_size', 'aggregate', 'clip_bound', 'temperature', 'threshold', 'threshold_noise_scale',
+    'accounting', 'max_private_tokens', 'context_budget', 'omega', 'shift_bound', 'batches_per_label',
+    'count_rho', 'public_temperature', 'public_top_k', 'examples', 'max_batch_tokens', 'clusters',
+    'clustering_rho', 'label_name', 'text_name', 'corpus_description', 'typical_words',
+    'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'condition_rho', 'dtype',
+    'micro_batch_size', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier',
+    'lora_rank', 'full', 'remat', 'learning_rate', 'warm_steps', 'warm_learning_rate',
+    'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'examples_per_label', 'label_mix',
+    'label_mix_rho', 'top_p', 'top_k', 'rounds', 'candidates', 'children', 'unvoted', 'fresh_share',
+    'shots', 'nearest', 'vote_noise', 'form_share', 'endpoint_requests', 'keep', 'run_id', 'shards',
+)  # fmt: skip
 # What every job on Dataflow needs (launch/dataflow/profiles.py): each accelerator has one owner, and workers
 # find everything in their image.
 EXPERIMENTS = ('no_use_multiple_sdk_containers',)
@@ -167,11 +65,11 @@ CHOICES = {
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """The settings of the TOML file; None for each setting that it leaves out.
+    """The settings of the TOML file, and None for each other one that the form may change.
 
     Raises:
         FileNotFoundError: The file is missing.
-        ValueError: A key is unknown, a key that a schedule needs is missing, or a label has a comma.
+        ValueError: A key that a schedule needs is missing, or a label has a comma.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -179,11 +77,6 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
             'Put a dp_corpus.toml beside the DAG, or name one with DP_CORPUS_CONFIG.'
         )
     entries = tomllib.loads(path.read_text(encoding='utf-8'))
-    if unknown := sorted(set(entries) - set(PARAMETERS)):
-        raise ValueError(
-            f'Expected only known keys in config={str(path)!r}, got keys={unknown}. '
-            'See dp-corpus generate --help for the keys.'
-        )
     if missing := [name for name in ('input', 'output', 'dataset', 'ledger') if not entries.get(name)]:
         raise ValueError(
             f'Expected the records, the output and the budget of the schedule, got config={str(path)!r} '
@@ -194,14 +87,14 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
             f'Expected labels without commas, got labels={split} in config={str(path)!r}. '
             'Flags and templates separate labels by commas: choose other words.'
         )
-    return {name: entries.get(name) for name in PARAMETERS}
+    return dict.fromkeys((*FREE, *CHOICES)) | entries
 
 
 def may_be(name: str, value: Any) -> bool:
     """Whether the trigger form may give a setting this value."""
     if name in CHOICES:
         return SETTINGS[name] in CHOICES[name] and value in CHOICES[name]
-    return PARAMETERS[name]
+    return name in FREE
 
 
 def form_field(name: str, value: Any) -> Param:
@@ -224,7 +117,7 @@ def settings(params: Mapping[str, Any], dag_run: Any) -> dict[str, Any]:
     """The settings of one run: the parameters, with a name and folders of its own."""
     run_id = run_name(params, dag_run)
     # The form refuses a value that may not be changed. If one comes here, the TOML file's is taken.
-    chosen = {name: params[name] if may_be(name, params[name]) else SETTINGS[name] for name in PARAMETERS}
+    chosen = {name: params[name] if may_be(name, params[name]) else SETTINGS[name] for name in SETTINGS}
     given = {name: value for name, value in chosen.items() if value not in (None, '', [])}
     given |= {name: f'{given[name].rstrip("/")}/{run_id}' for name in ('output', 'work_dir') if name in given}
     return given | {'run_id': run_id}

@@ -12,7 +12,7 @@
 #   launch/dataflow/dataflow.sh image IMAGE JAX [WEIGHTS]    build and push the worker image: cpu, cuda12 or tpu
 #   launch/dataflow/dataflow.sh template IMAGE TEMPLATE      write the Flex Template, gs://BUCKET/NAME.json
 #   launch/dataflow/dataflow.sh PROFILE ... -- FLAGS         start a run from here and wait for it
-#   launch/dataflow/dataflow.sh run-template PROFILE ... -- FLAGS    start a run from the template
+#   launch/dataflow/dataflow.sh PROFILE --template TEMPLATE --job-name NAME ... -- FLAGS    start it from the template
 #   launch/dataflow/dataflow.sh metadata                     write launch/dataflow/template_metadata.json again
 #
 # PROFILE is nvidia-l4, nvidia-a100 or tpu-v5e; PROFILE --help lists the flags of a run.
@@ -86,10 +86,6 @@ shift
 case $command in
   --help | -h) usage ;;
   image | template | metadata) "$command" "$@" ;;
-  run-template)
-    [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
-    exec "$PYTHON" -m launch.dataflow.main run-template "$@"
-    ;;
   *)
     [[ " $PROFILES " == *" $command "* ]] || { usage >&2; exit 2; }
     [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"

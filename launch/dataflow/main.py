@@ -7,13 +7,12 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from launch.dataflow.commands import generate_command, template_command
-from launch.dataflow.profiles import PROFILES, Place, Profile
+from launch.dataflow.profiles import PROFILES, Place
 from launch.dataflow.template import template_metadata
 
 EXIT_USAGE = 2
@@ -53,6 +52,12 @@ SubnetworkFlag = Annotated[
 GbekFlag = Annotated[
     str | None, typer.Option('--gbek', help='Secret that encrypts shuffled data, as --gbek of Beam takes it.')
 ]
+TemplateFlag = Annotated[
+    str | None, typer.Option('--template', help='File of the Flex Template that starts the run, gs://...')
+]
+JobNameFlag = Annotated[
+    str | None, typer.Option('--job-name', help='Name of the job in Dataflow, with --template.')
+]
 DryRunFlag = Annotated[bool, typer.Option('--dry-run', help='Show the command and do not run it.')]
 
 
@@ -69,9 +74,20 @@ def run(
     service_account: AccountFlag = None,
     subnetwork: SubnetworkFlag = None,
     gbek: GbekFlag = None,
+    template: TemplateFlag = None,
+    job_name: JobNameFlag = None,
     dry_run: DryRunFlag = False,
 ) -> None:
-    """Start a run from this machine and wait for its end."""
+    """Start a run from this machine and wait for its end; from a template, until Dataflow accepts it."""
+    if profile not in PROFILES:
+        raise ValueError(
+            f'Expected a profile among {", ".join(PROFILES)}, got profile={profile!r}. Choose one.'
+        )
+    if (template is None) != (job_name is None):
+        raise ValueError(
+            f'Expected --template and --job-name together, got template={template!r}, job_name={job_name!r}. '
+            'Give both, or none to start the run from this machine.'
+        )
     place = Place(
         project=project,
         region=region,
@@ -83,60 +99,21 @@ def run(
         subnetwork=subnetwork,
         gbek=gbek,
     )
-    _show_or_run(generate_command(_profile(profile), place, flags or ()), dry_run=dry_run)
-
-
-@app.command()
-def run_template(
-    profile: ProfileName,
-    template: Annotated[str, typer.Option('--template', help='File of the template, gs://...')],
-    job_name: Annotated[str, typer.Option('--job-name', help='Name of the job in Dataflow.')],
-    project: ProjectFlag,
-    region: RegionFlag,
-    image: ImageFlag,
-    temp_location: TempFlag,
-    flags: Flags = None,
-    zone: ZoneFlag = None,
-    max_num_workers: WorkersFlag = None,
-    service_account: AccountFlag = None,
-    subnetwork: SubnetworkFlag = None,
-    gbek: GbekFlag = None,
-    dry_run: DryRunFlag = False,
-) -> None:
-    """Start a run from a Flex Template. The command returns once Dataflow has accepted it."""
-    place = Place(
-        project=project,
-        region=region,
-        image=image,
-        temp_location=temp_location,
-        zone=zone,
-        max_num_workers=max_num_workers,
-        service_account=service_account,
-        subnetwork=subnetwork,
-        gbek=gbek,
-    )
-    command = template_command(_profile(profile), place, template, job_name, flags or ())
-    _show_or_run(command, dry_run=dry_run)
+    if template is None or job_name is None:
+        command = generate_command(PROFILES[profile], place, flags or ())
+    else:
+        command = template_command(PROFILES[profile], place, template, job_name, flags or ())
+    if dry_run:
+        print(shlex.join(command))
+        return
+    print(shlex.join(command), file=sys.stderr)
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
 @app.command()
 def metadata() -> None:
     """Print the metadata of the Flex Template, for launch/dataflow/template_metadata.json."""
     print(json.dumps(template_metadata(), indent=2, ensure_ascii=False))
-
-
-def _profile(name: str) -> Profile:
-    if name not in PROFILES:
-        raise ValueError(f'Expected a profile among {", ".join(PROFILES)}, got profile={name!r}. Choose one.')
-    return PROFILES[name]
-
-
-def _show_or_run(command: Sequence[str], *, dry_run: bool) -> None:
-    if dry_run:
-        print(shlex.join(command))
-        return
-    print(shlex.join(command), file=sys.stderr)
-    raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Canaries: made-up units, each in the run by a coin of its own, and what a released text tells of them.
+"""Canaries: made-up units, each in the run by a coin of its own, and what a release tells of them.
 
 An attacker with the text alone needs canaries that the corpus can repeat: an in-distribution prefix, so that
 the model writes on from it, and an improbable suffix, so that nothing else makes the model write it (Meeus
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from models.privacy.gradients import TuningParams
+
 _WORDS = (
     'apple', 'bridge', 'candle', 'desert', 'engine', 'feather', 'garden', 'hammer', 'island', 'jacket',
     'kitchen', 'lemon', 'mirror', 'needle', 'ocean', 'pencil', 'quarter', 'ribbon', 'silver', 'tunnel',
@@ -19,10 +21,6 @@ _WORDS = (
     'guitar', 'hollow', 'iron', 'jungle', 'kettle', 'ladder', 'marble', 'napkin', 'orange', 'pocket',
     'quilt', 'river', 'saddle', 'temple', 'urgent', 'velvet', 'walnut', 'youth', 'zipper',
 )  # fmt: skip
-# Releases that an attacker sees where every retry draws other noise.
-RETRIES = 16
-# What is left of the noise's scale where noise is broken on purpose; without any a score would have no odds.
-NOISE_LEFT = {'half-noise': 0.5, 'no-noise': 1e-3}
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
 # Where no record gives a prefix.
@@ -34,11 +32,11 @@ _SMOOTHING = 0.1
 def suffixes(count: int, seed: int) -> list[str]:
     """Words in an order that nobody writes, different for every canary."""
     rng = np.random.default_rng([seed, 2])
-    found: dict[str, None] = {}
-    while len(found) < count:
+    drawn: dict[str, None] = {}
+    while len(drawn) < count:
         chosen = rng.choice(len(_WORDS), _SUFFIX_WORDS, replace=False)
-        found[' '.join(_WORDS[word] for word in chosen)] = None
-    return list(found)
+        drawn[' '.join(_WORDS[word] for word in chosen)] = None
+    return list(drawn)
 
 
 def texts(count: int, seed: int, sources: Sequence[str] = ()) -> list[str]:
@@ -83,32 +81,15 @@ def ngram_scores(canaries: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
     of_canaries = [words_of(text) for text in canaries]
     vocabulary = len(singles.keys() | {word for words in of_canaries for word in words})
     total = singles.total()
-    found = []
+    scores = []
     for words in of_canaries:
         logs = [
             math.log((pairs[first, second] + _SMOOTHING) / (firsts[first] + _SMOOTHING * vocabulary))
             - math.log((singles[second] + _SMOOTHING) / (total + _SMOOTHING * vocabulary))
             for first, second in zip(words, words[1:])
         ]
-        found.append(math.fsum(logs) / len(logs) if logs else 0.0)
-    return np.array(found)
-
-
-def neighbour_scores(canaries: np.ndarray, corpus: np.ndarray, count: int = 10) -> np.ndarray:
-    """The mean likeness of each canary to the released texts that are most like it.
-
-    Args:
-        canaries: Embeddings `[m, d]`, unit rows.
-        corpus: `[n, d]`, unit rows.
-        count: So many texts of the corpus, or all.
-
-    Returns:
-        `[m]` float64; 0 where the corpus is empty.
-    """
-    if not len(corpus):
-        return np.zeros(len(canaries))
-    likeness = canaries.astype(np.float64) @ corpus.astype(np.float64).T
-    return np.sort(likeness, axis=1)[:, -min(count, len(corpus)) :].mean(axis=1)
+        scores.append(math.fsum(logs) / len(logs) if logs else 0.0)
+    return np.array(scores)
 
 
 def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.ndarray:
@@ -128,7 +109,7 @@ def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.
     from scipy import sparse
     from scipy.sparse import csgraph
 
-    found = np.zeros(votes.shape[1])
+    scores = np.zeros(votes.shape[1])
     # Canaries that share no cell have nothing to do with one another.
     graph = sparse.csr_array(votes != 0)
     _, part = csgraph.connected_components(graph.T @ graph, directed=False)
@@ -141,5 +122,21 @@ def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.
         weighted = np.linalg.solve(covariance, own)
         along = (weighted * own).sum(axis=0)
         # Sherman and Morrison: the own column is taken out of the covariance.
-        found[columns] = weighted.T @ (noisy - expected)[cells] / (1 - along / 4)
-    return found
+        scores[columns] = weighted.T @ (noisy - expected)[cells] / (1 - along / 4)
+    return scores
+
+
+def gradient_scores(components: np.ndarray, params: TuningParams) -> np.ndarray:
+    """Log of the odds that a Poisson sample of steps holds each canary of one component, `[m]`.
+
+    Of a step's component y the odds are 1 − q + q exp((y − C/2) C/σ²), as of noise alone or of C beside it.
+
+    Args:
+        components: Noisy sums at the canaries' components, `[T m]`.
+        params: The mechanism.
+    """
+    clip, q = params.clip_norm, params.sampling_probability
+    exponents = (components - clip / 2) * clip / params.noise_scale**2
+    with np.errstate(divide='ignore'):
+        silent = np.log1p(-q) if q < 1 else -math.inf
+    return np.logaddexp(silent, math.log(q) + exponents).sum(axis=0)

@@ -12,53 +12,27 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import json
 import math
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import safetensors
 from safetensors import numpy as safetensors_numpy
 
 from models.decoders import family
-from models.privacy import earlier_release, intact
+from models.privacy import codec, earlier_release
 from models.privacy.accounting import subsampled
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.events import DpEvent
-from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
-from models.privacy.report import codec, earlier_releases
+from models.privacy.report import Tuned, composition
+from models.privacy.report.tuned import STAGE
 from models.prompt_templates import PromptTemplate
 
-SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 3
-# Of version 1 every adapter was of low rank. Those of versions 1 and 2 have no list of what went in.
-_READ_VERSIONS = (1, 2, SCHEMA_VERSION)
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
-
-
-class Template(typing.TypedDict):
-    """A prompt template (`models.prompt_templates.PromptTemplate`).
-
-    Attributes:
-        private: The private prompt, which fine-tuning does not show.
-        public: The instruction.
-        example: The form of one text.
-        separator: What stands between two examples.
-        response_prefix: What the answer starts with.
-        stop: Stop texts.
-        one_line: Whether a text is shown as one line.
-    """
-
-    private: str
-    public: str
-    example: str
-    separator: str
-    response_prefix: str
-    stop: tuple[str, ...]
-    one_line: bool
 
 
 class Prompt(typing.TypedDict):
@@ -86,6 +60,8 @@ class AdapterCard:
     """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
 
     Attributes:
+        schema: What kind of document this is.
+        schema_version: Changes with every change that a reader has to know of.
         run_id: Public name of the run that trained it.
         dataset: Name of the records in the ledger that charged the run; None where it was charged to none.
         run_number: Its place among the charged runs on them; None where there is no ledger.
@@ -97,8 +73,8 @@ class AdapterCard:
             into it, as far as they hide the same unit.
         epsilon_of_run: Of the training alone, given what went in.
         delta: As set in the run that trained it.
-        mechanism: Every field of `TuningParams`, by name.
-        template: Every field of the prompt template (`models.prompt_templates.PromptTemplate`), by name.
+        mechanism: Every number that the guarantee depends on.
+        template: The prompt whose public form its texts are asked for with.
         prompt: What it is filled with, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
             without labels. Of attributes their values, COLUMN:VALUE=WORDS.
@@ -109,11 +85,13 @@ class AdapterCard:
         warm_texts: Texts, no records, that it was trained on before the first private step; 0 for none.
         warm_vouched: Whether some of them are of files of which nothing but the curator's word is known.
         releases: All releases that went in, each once: those of the warm start, and what went into these.
-        inputs_known: Whether that is all. Of a card of an earlier version it is not, where its warm start
-            was a release.
-        commitment: To the run key of the run that trained it; None in a card of an earlier version.
+        commitment: To the run key of the run that trained it.
     """
 
+    __pydantic_config__: ClassVar[Any] = codec.STRICT
+
+    schema: Literal['dp-corpus/adapter'] = 'dp-corpus/adapter'
+    schema_version: Literal[4] = 4
     run_id: str
     dataset: str | None
     run_number: int | None
@@ -124,8 +102,8 @@ class AdapterCard:
     epsilon: float
     epsilon_of_run: float
     delta: float
-    mechanism: Mapping[str, Setting]
-    template: Template
+    mechanism: TuningParams
+    template: PromptTemplate
     prompt: Prompt
     labels: tuple[str, ...]
     attributes: tuple[str, ...] = ()
@@ -133,45 +111,32 @@ class AdapterCard:
     warm_texts: int = 0
     warm_vouched: bool = False
     releases: tuple[EarlierRelease, ...] = ()
-    inputs_known: bool = True
     commitment: str | None = None
 
     def __post_init__(self) -> None:
-        found = subsampled.epsilon_of_event(self.params.event, self.delta)
+        found = subsampled.epsilon_of_event(self.mechanism.event, self.delta)
         if not math.isclose(found, self.epsilon_of_run, rel_tol=1e-6):
             raise ValueError(
                 'Expected the guarantee that the settings give, got epsilon_of_run='
                 f'{self.epsilon_of_run!r} at delta={self.delta!r}, where they give {found!r}. Restore '
                 'adapter.json as it was released.'
             )
-        earlier_releases.check(self.releases)
-        counted = earlier_releases.counted(self.releases, self.unit)
-        found = earlier_releases.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
+        composition.check(self.releases)
+        counted = [release for release in self.releases if release.unit == self.unit]
+        found = composition.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
         if not math.isclose(found, self.epsilon, rel_tol=1e-6):
             raise ValueError(
                 'Expected epsilon of the training and of all releases that went in, got '
                 f'epsilon={self.epsilon!r} at delta={self.delta!r}, where they give {found!r}. Restore '
                 'adapter.json as it was released.'
             )
-        labels = None if self.params.label_mix_rho is None else self._label_number
+        labels = None if self.mechanism.label_mix_rho is None else self._label_number
         if (None if self.label_counts is None else len(self.label_counts)) != labels:
             raise ValueError(
                 f'Expected a noisy count of each label where they were paid for, and only there, got '
-                f'label_counts={self.label_counts!r}, label_mix_rho={self.params.label_mix_rho!r}, '
+                f'label_counts={self.label_counts!r}, label_mix_rho={self.mechanism.label_mix_rho!r}, '
                 f'labels={list(self.labels)!r}. Restore adapter.json as it was released.'
             )
-
-    @property
-    def params(self) -> TuningParams:
-        """The mechanism that trained it."""
-        values = typing.cast(dict[str, Any], dict(self.mechanism))
-        try:
-            return TuningParams(**values)
-        except TypeError:
-            raise ValueError(
-                f'Expected the settings of fine-tuning, got mechanism={sorted(values)}. An adapter without '
-                'them has no guarantee that could be stated.'
-            ) from None
 
     @property
     def _label_number(self) -> int:
@@ -184,12 +149,12 @@ class AdapterCard:
     @property
     def unit(self) -> Unit:
         """Whose presence is hidden."""
-        return self.params.unit
+        return self.mechanism.unit
 
     @property
     def costs(self) -> dict[str, DpEvent]:
         """What the training cost, by stage."""
-        return {'Fine-tuning': self.params.event}
+        return {STAGE: self.mechanism.event}
 
     @property
     def warm_start(self) -> TextOrigin:
@@ -204,7 +169,7 @@ class AdapterCard:
         """
         own = EarlierRelease(
             run_id=self.run_id,
-            method='fine-tuning',
+            method=Tuned.did,
             unit=self.unit,
             epsilon=self.epsilon_of_run,
             delta=self.delta,
@@ -214,69 +179,22 @@ class AdapterCard:
             charged_rho=None,
             identity=self.commitment or digest(self.to_json().encode()),
             told_by='card',
-            inputs_known=self.inputs_known,
             sampled_by=sampled_by,
         )
         return earlier_release.handed_on(own, self.releases)
 
-    @property
-    def prompt_template(self) -> PromptTemplate:
-        """The prompt whose public form its texts are asked for with."""
-        values: dict[str, Any] = {**self.template, 'stop': tuple(self.template['stop'])}
-        return PromptTemplate(**values)
-
     def to_json(self) -> str:
         """The card as one JSON object."""
-        header = {'schema': SCHEMA, 'schema_version': SCHEMA_VERSION}
-        return json.dumps(header | dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
+        return codec.to_json(self)
 
     @classmethod
-    @intact.reading(CARD, 'Restore it as it was released')
     def from_json(cls, text: str) -> AdapterCard:
         """Reads what `to_json` wrote.
 
         Raises:
             ValueError: It is no card of this version, or states another guarantee than its settings give.
         """
-        try:
-            found = json.loads(text)
-            schema = _, version = found.pop('schema'), found.pop('schema_version')
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-            schema = None
-        if schema not in [(SCHEMA, version) for version in _READ_VERSIONS]:
-            raise ValueError(
-                f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
-                'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
-            )
-        if version < SCHEMA_VERSION:
-            found = _of_earlier_version(found)
-        names = {field.name for field in dataclasses.fields(cls)}
-        if found.keys() != names:
-            raise ValueError(
-                f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
-                'it was released.'
-            )
-        counted = found['label_counts']
-        return cls(
-            **found
-            | {name: tuple(found[name]) for name in ('labels', 'attributes')}
-            | {'label_counts': None if counted is None else tuple(counted)}
-            | {'releases': codec.decoded(tuple[EarlierRelease, ...], found['releases'], 'releases')}
-        )
-
-
-def _of_earlier_version(found: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a card of version 1 or 2, as those of today: its own cost, no list of what went in."""
-    found = {'attributes': [], 'label_counts': None, 'warm_texts': 0, 'warm_release': None} | found
-    release = found.pop('warm_release')
-    return found | {
-        'epsilon_of_run': found.get('epsilon'),
-        'warm_vouched': found['warm_texts'] > 0 and release is None,
-        'releases': [],
-        # Nothing but the texts of the warm start can go in, and public ones are no release.
-        'inputs_known': release is None,
-        'commitment': None,
-    }
+        return codec.read(cls, text, f'{CARD} of this version', 'Restore it as it was released')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """One step of a token stream: the token that was chosen, the forced ones behind it, and where they lead.
 
-The compiled loop and an audit's walk take the same steps, so an audit sees what the loop saw.
+Every decoding of a batch has the same steps: they follow from public settings and released tokens alone.
 """
 
 from typing import Any, NamedTuple

@@ -116,7 +116,7 @@ def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(sorted(sorted(range(len(noisy_counts)), key=lambda cell: -noisy_counts[cell])[:number]))
 
 
-def facts(rho: float, *, stage: str, cells: str, use: str, variable: str, meaning: str) -> Facts:
+def facts(rho: float, *, stage: str, cells: str, use: str, variable: str) -> Facts:
     """What a report states about a released histogram.
 
     Args:
@@ -125,7 +125,6 @@ def facts(rho: float, *, stage: str, cells: str, use: str, variable: str, meanin
         cells: What each count belongs to: 'label', 'label and centre'.
         use: What the counts are used for.
         variable: Name of its cost in the Python lines of the report.
-        meaning: What the cost is for, in words.
     """
     return Facts(
         stages=(
@@ -140,5 +139,7 @@ def facts(rho: float, *, stage: str, cells: str, use: str, variable: str, meanin
         sensitivities=(
             Sensitivity(quantity=f'The vector of counts by {cells} (L2)', value=SENSITIVITY, formula='1'),
         ),
-        reproduction=Reproduction(steps=(f'{variable} = {rho!r}  # rho of {meaning}',), cost=variable),
+        reproduction=Reproduction(
+            steps=(f'{variable} = {rho!r}  # rho of the {stage.lower()}',), cost=variable
+        ),
     )

@@ -28,9 +28,8 @@ class EarlierRelease:
         run_number: Its place among the runs charged to that dataset, from 1.
         charged_rho: What the ledger charged it; None too where only its adapter's card tells of it.
         identity: What tells it from all others, in hexadecimal: the commitment to its run key, or the
-            SHA-256 of the report or the card of a version that has none.
+            SHA-256 of its report or its card where that has none.
         told_by: Whose word all of this is: its 'report', or the 'card' of its adapter.
-        inputs_known: Whether that has the list of what went into it. Earlier versions have none.
         through: The run that it went into, where that is another one of the list; None where it went into
             this run directly.
         sampled_by: The run that sampled the texts which went in from its adapter, for nothing; None where
@@ -48,7 +47,6 @@ class EarlierRelease:
     charged_rho: float | None
     identity: str
     told_by: typing.Literal['report', 'card']
-    inputs_known: bool
     through: str | None = None
     sampled_by: str | None = None
 
@@ -69,6 +67,32 @@ def each_once(*lists: Sequence[EarlierRelease]) -> tuple[EarlierRelease, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSource:
+    """A run that released texts which another run began with.
+
+    Attributes:
+        run_id: The run that paid for them.
+        sampled_by: The run that sampled them from its adapter; None where it released them itself.
+    """
+
+    run_id: str
+    sampled_by: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenTexts:
+    """Texts that a run began with, for its report.
+
+    Attributes:
+        sources: The runs that released them.
+        vouched: Whether nothing but the curator's word is known of some of them.
+    """
+
+    sources: tuple[TextSource, ...] = ()
+    vouched: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOrigin:
     """Where texts come from that a run was given. All fields are public.
 
@@ -81,6 +105,8 @@ class TextOrigin:
     vouched: bool = False
 
     @property
-    def direct(self) -> tuple[EarlierRelease, ...]:
-        """The runs that released the texts."""
-        return tuple(release for release in self.releases if release.through is None)
+    def given(self) -> GivenTexts:
+        """The texts as a report tells of them."""
+        direct = [release for release in self.releases if release.through is None]
+        sources = tuple(TextSource(run_id=of.run_id, sampled_by=of.sampled_by) for of in direct)
+        return GivenTexts(sources=sources, vouched=self.vouched)

@@ -8,6 +8,8 @@ library takes a second to import, and a plan answers at once. The library lacks 
 Every bound is on the Rényi divergence D_α of a mechanism's output under two neighbouring datasets, in
 both directions. `RunCost` states once, for a whole cost, which datasets are neighbours.
 
+`kind` tells one from another in JSON.
+
 Rules for a new event: its docstring states the bound and the orders at which it holds; its fields are
 public numbers; `models.privacy.accounting.run_cost.curve_of` gets a case for it, and refuses it until then,
 and `models.privacy.accounting.losses` one if the distribution of its losses is known.
@@ -15,6 +17,9 @@ and `models.privacy.accounting.losses` one if the distribution of its losses is 
 
 import dataclasses
 import math
+from typing import Annotated, Literal
+
+from models.privacy.codec import Tagged
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,7 @@ class ZCDpEvent:
         rho: >= 0 and finite.
     """
 
+    kind: Literal['ZCDpEvent'] = 'ZCDpEvent'
     rho: float
 
     def __post_init__(self) -> None:
@@ -42,6 +48,7 @@ class TruncatedZCDpEvent:
         omega: Largest order of the bound, > 1 and finite.
     """
 
+    kind: Literal['TruncatedZCDpEvent'] = 'TruncatedZCDpEvent'
     rho: float
     omega: float
 
@@ -58,6 +65,7 @@ class GaussianDpEvent:
         noise_multiplier: z, the noise's standard deviation over the sum's L2 sensitivity; > 0.
     """
 
+    kind: Literal['GaussianDpEvent'] = 'GaussianDpEvent'
     noise_multiplier: float
 
     def __post_init__(self) -> None:
@@ -74,6 +82,7 @@ class DiscreteGaussianDpEvent:
         sigma: σ of P(x) ∝ exp(-x²/(2σ²)) on the integers, > 0.
     """
 
+    kind: Literal['DiscreteGaussianDpEvent'] = 'DiscreteGaussianDpEvent'
     sigma: float
 
     def __post_init__(self) -> None:
@@ -93,6 +102,7 @@ class DiscreteGaussianVectorDpEvent:
         cells: The same.
     """
 
+    kind: Literal['DiscreteGaussianVectorDpEvent'] = 'DiscreteGaussianVectorDpEvent'
     noise_multiplier: float
     sensitivity: int
     cells: int
@@ -119,6 +129,7 @@ class PoissonSampledDpEvent:
         event: What is done to the sample.
     """
 
+    kind: Literal['PoissonSampledDpEvent'] = 'PoissonSampledDpEvent'
     sampling_probability: float
     event: GaussianDpEvent
 
@@ -141,6 +152,7 @@ class SelfComposedDpEvent:
         count: How often, >= 1.
     """
 
+    kind: Literal['SelfComposedDpEvent'] = 'SelfComposedDpEvent'
     event: 'DpEvent'
     count: int
 
@@ -157,6 +169,7 @@ class ComposedDpEvent:
         events: In any order; not empty.
     """
 
+    kind: Literal['ComposedDpEvent'] = 'ComposedDpEvent'
     events: tuple['DpEvent', ...]
 
     def __post_init__(self) -> None:
@@ -164,7 +177,7 @@ class ComposedDpEvent:
             raise ValueError(f'Expected a tuple of events, got events={self.events!r}. Compose at least one.')
 
 
-DpEvent = (
+DpEvent = Annotated[
     ZCDpEvent
     | TruncatedZCDpEvent
     | GaussianDpEvent
@@ -172,8 +185,9 @@ DpEvent = (
     | DiscreteGaussianVectorDpEvent
     | PoissonSampledDpEvent
     | SelfComposedDpEvent
-    | ComposedDpEvent
-)
+    | ComposedDpEvent,
+    Tagged('kind'),
+]
 
 
 def _check(name: str, value: float, holds: bool, expected: str) -> None:

@@ -7,7 +7,6 @@ import typer
 
 from models import extras
 from pipeline import methods
-from pipeline.canaries import Sabotage
 from pipeline.commands import exit_codes, flags
 from pipeline.config import all_settings, read_config
 from pipeline.methods import canary_audit
@@ -30,10 +29,6 @@ def canaries(
         int, typer.Option('--canaries', help='Made-up units; a fair coin puts each in or leaves it out.')
     ] = 512,
     seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
-    sabotage: Annotated[
-        Sabotage,
-        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
-    ] = 'none',
     result_file: Annotated[
         str | None,
         typer.Option(
@@ -43,18 +38,18 @@ def canaries(
     as_json: flags.JsonFlag = False,
     **settings: Any,
 ) -> None:
-    """Put made-up units into one run and let attackers guess which: a lower bound on epsilon.
+    """Put made-up units into one run and let an attacker guess which: a lower bound on epsilon.
 
     Example: dp-corpus audit canaries --method refine --corpus public.jsonl --records 4000 --epsilon 3
 
     Any method; charges no budget. With an input its records are in the run too. Ends with 1
-    where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
+    where the guesses contradict what is proven. An audit proves no privacy.
     """
     path = None if result_file is None else pathlib.Path(result_file)
     job_config = read_config(config, settings)
     method = methods.of(job_config)
     # Both before the libraries are loaded, which takes a while.
-    canary_audit.check(job_config, canaries, sabotage, method.canary_sabotages)
+    canary_audit.check(job_config, canaries)
     if path is not None:
         apart.check_file(path, apart.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
@@ -64,15 +59,13 @@ def canaries(
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
     with console.status('Starting') as status, off_screen.without_chatter(), off_screen.unquoted():
-        result = method.canary_auditor().audit(
-            methods.solve(job_config, launch=True),
-            canaries=canaries,
-            seed=seed,
-            sabotage=sabotage,
-            progress=status.update,
+        run = methods.solve(job_config, launch=True)
+        result = canary_audit.audit(
+            method.canaries(), run, canaries=canaries, seed=seed, progress=status.update
         )
     if path is not None:
-        canaries_page.write_audit(result, path)
+        content = result.to_json() if path.suffix == '.json' else canaries_page.render_html(result)
+        apart.write(path, content, apart.PAGE_OR_JSON)
     if as_json:
         print(result.to_json(), end='')
     else:

@@ -1,4 +1,4 @@
-"""`dp-corpus schema`: prints the JSON Schema of each document that the other commands write."""
+"""`dp-corpus schema`: prints the JSON Schema of each document that others than the curator read."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ def schema(
         str | None, typer.Argument(help='Name of the document. Default: list all.', metavar='[NAME]')
     ] = None,
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a JSON document that dp-corpus writes, or list all.
+    """Print the JSON Schema (draft 2020-12) of a document that others than the curator read, or list all.
 
     Example: dp-corpus schema privacy-report
     """

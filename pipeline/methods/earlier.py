@@ -1,5 +1,6 @@
 """Earlier releases that a run begins with: what their reports and cards say, held against the ledger."""
 
+import hashlib
 import json
 import math
 import os
@@ -7,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from models.privacy import accounting, earlier_release, intact
+from models.privacy import accounting, codec, earlier_release, intact
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
-from models.privacy.report import PRIVACY_REPORT_SCHEMA, handed_on
+from models.privacy.report import PrivacyReport
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import released
 from pipeline.release import released_corpus
@@ -90,7 +91,7 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
         found = json.loads(text)
     except (RecursionError, ValueError):
         found = None
-    is_report = isinstance(found, dict) and found.get('schema') == PRIVACY_REPORT_SCHEMA
+    is_report = isinstance(found, dict) and found.get('schema') == PrivacyReport.schema
     if not is_report or found.get('statement') != 'differential privacy':
         statement = found.get('statement') if is_report else None
         raise ValueError(
@@ -98,9 +99,12 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another release, or public texts.'
         )
-    with intact.reading(f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'):
-        releases = handed_on.releases_of(text)
-        return releases if card is None else card.handed_on(sampled_by=str(found['run_id']))
+    report_of_run = codec.read(
+        PrivacyReport, text, f'{REPORT} of {name}={folder!r}', 'Restore the release as its run wrote it'
+    )
+    if card is not None:
+        return card.handed_on(sampled_by=report_of_run.run_id)
+    return report_of_run.handed_on(hashlib.sha256(text.encode()).hexdigest())
 
 
 def check(

@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy.facts import MethodFacts
-from models.privacy.report import BatchFacts, PrivacyReport
+from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run
@@ -146,16 +145,14 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        facts: Its mechanism, in the report's words.
+        facts: What the run did with the records.
         settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
-        parts: Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
     """
 
-    facts: MethodFacts
+    facts: Described
     settings: Mapping[str, Any]
     units: int | None
-    parts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Method[M: MethodSettings, R: Run](abc.ABC):
@@ -172,7 +169,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
-        canary_sabotages: Ways to break it on purpose, of `pipeline.methods.canary_audit`, that make sense.
     """
 
     settings: type[M]
@@ -182,7 +178,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     memory_setting: ClassVar[str]
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
-    canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -324,8 +319,8 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     # --- Audits ---------------------------------------------------------------------
 
-    def canary_auditor(self) -> CanaryAuditor[R]:
-        """The audit of this method's runs by canaries.
+    def canaries(self) -> Canaries[R]:
+        """What an audit by canaries asks of this method.
 
         Raises:
             ValueError: There is no such audit of it.

@@ -5,9 +5,6 @@ import hashlib
 from collections.abc import Sequence
 
 from models.evolution.generation import Candidate, candidates_to_json
-from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import Facts
-from models.privacy.report import earlier_releases, text_votes
 from models.records import BatchId, Record
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import beside_input, earlier
@@ -73,9 +70,7 @@ def _read(
                 if not example.truncated
             ]
     else:
-        dialect = Dialect(
-            delimiter=declared.resolved_delimiter, encoding=declared.encoding, quoting=declared.quoting
-        )
+        dialect = Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting)
         fields = RecordFields(
             text=declared.text_field,
             label=declared.label_field if labelled else None,
@@ -122,13 +117,6 @@ def _without_label(got: str, labels: Sequence[str | None]) -> ValueError:
 def digest(texts: Sequence[Candidate]) -> str:
     """SHA-256 of a list, in hexadecimal."""
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
-
-
-def facts_of_start(prepared: EvolutionSettings) -> Facts:
-    """The origin of the first round's list, for a report."""
-    if not prepared.start:
-        return text_votes.SAMPLED_START
-    return earlier_releases.given_texts(text_votes.FIRST_LIST, prepared.start_origin)
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:

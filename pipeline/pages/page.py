@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import markupsafe
 
 from models.privacy import report
+from pipeline.pages import signer
 
 if typing.TYPE_CHECKING:
     import jinja2
@@ -57,25 +58,37 @@ def render(template: str, **values: typing.Any) -> str:
     return _environment().get_template(template).render(values)
 
 
+def render_plain(template: str, **values: typing.Any) -> str:
+    """The same without HTML: a card or a screen. A line that holds nothing but a tag leaves no line."""
+    return _environment().overlay(autoescape=False, trim_blocks=True).get_template(template).render(values)
+
+
 @functools.cache
 def _environment() -> 'jinja2.Environment':
     """It keeps each template that it has compiled."""
     import jinja2
 
-    environment = jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader('pipeline.pages', '.'),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters |= {
+    made.filters |= {
         'prose': _prose,
         'setting': format_setting,
         'thousands': '{:,}'.format,
         'up': report.format_up,
+        'down': report.format_down,
+        'md': escape_markdown,
+        'shorten': shorten,
+        'exact': report.format_exact,
+        'even_guess': signer.even_guess,
+        'fields': dataclasses.asdict,
+        'capitalize_first': lambda text: text[0].upper() + text[1:],
     }
-    return environment
+    return made
 
 
 def format_setting(value: report.Setting) -> str:
@@ -211,6 +224,13 @@ def to_svg(figure: 'Figure', name: str) -> markupsafe.Markup:
         drawing = drawing.replace(stand_in, colour)
     # matplotlib escapes the labels in it.
     return markupsafe.Markup(drawing.strip())
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    # At a line's start these would make a heading, a list or a quotation; inside, they mark up.
+    text = re.sub(r'([\\`*_\[\]<>|#~$&{}])', r'\\\1', ' '.join(text.split()))
+    return re.sub(r'^([-+]|\d+[.)])', r'\\\1', text)
 
 
 def _prose(text: str) -> markupsafe.Markup:

@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from models.privacy import accounting, report
-from models.privacy.accounting import subsampled
-from models.privacy.report import earlier_releases, text_votes, tuning
+from models.privacy import report
+from models.privacy.gradients import TuningParams
+from models.privacy.params import MechanismParams
+from models.privacy.report import composition
+from models.privacy.text_votes import TextVoteParams
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -17,6 +19,26 @@ _MAX_BARS = 24
 _MAX_BAR_NAME = 40
 _MAX_PANELS = 8
 _RANKS = 160
+
+
+def plots(privacy_report: report.PrivacyReport) -> list[Plot]:
+    """The pictures of a report. A tall one comes second of three, where two columns have room for it."""
+    sizes = []
+    if privacy_report.has_noisy_counts and len(privacy_report.plan) > 1:
+        sizes.append(sizes_plot(privacy_report))
+    match privacy_report.method:
+        case report.Tuned(mechanism=params):
+            return [tuning_plot(privacy_report, params), *sizes]
+        case report.Voted(mechanism=params):
+            return [budget_plot(privacy_report), rounds_plot(privacy_report, params), *sizes]
+        case report.Predicted(mechanism=params, clusters=clusters):
+            names = {group.label: group.name for group in privacy_report.plan}
+            centers = [] if clusters is None else [centers_plot(clusters, names)]
+            batches = batches_plot(privacy_report)
+            if params.is_ex_post:
+                return [batches, *centers, *sizes]
+            epsilons = epsilon_plot(privacy_report, params)
+            return [budget_plot(privacy_report), epsilons, batches, *sizes, *centers]
 
 
 def budget_plot(privacy_report: report.PrivacyReport) -> Plot:
@@ -33,38 +55,18 @@ def budget_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
-def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
+def epsilon_plot(privacy_report: report.PrivacyReport, params: MechanismParams) -> Plot:
     """epsilon against the cap on private tokens per batch, with the run's cap marked.
 
     With individual accounting against the budget of one context, at the run's largest order.
-
-    Raises:
-        ValueError: The report states no epsilon.
     """
-    epsilon, rho = privacy_report.epsilon_of_run, privacy_report.rho_total
-    if epsilon is None or rho is None:
-        raise ValueError(
-            f'Expected a report with an epsilon, got statement={privacy_report.statement!r}. '
-            'Leave this picture out.'
-        )
-    steps, delta = 60, report.format_exact(privacy_report.delta)
-    budget, per_token = privacy_report.mechanism.get('context_budget'), privacy_report.rho_per_private_token
-    if isinstance(budget, float):
-        largest_order = privacy_report.omega or math.inf
-        # The other stages stay what they are.
-        own = math.fsum(stage.rho or 0.0 for stage in privacy_report.stages if stage.omega is not None)
-        budgets = sorted({budget * 100 ** (step / steps - 0.5) for step in range(steps + 1)} | {budget})
-        epsilons = [
-            accounting.epsilon_from_rho(
-                max(0.0, rho - own) + own * (other / budget),
-                privacy_report.delta,
-                largest_order=largest_order,
-            )
-            for other in budgets
-        ]
+    epsilon, steps, delta = _epsilon(privacy_report), 60, report.format_exact(privacy_report.delta)
+    budget = params.context_budget
+    if budget is not None:
+        others = {budget * 100 ** (step / steps - 0.5) for step in range(steps + 1)}
         return _marked_curve(
-            budgets,
-            epsilons,
+            privacy_report,
+            {other: dataclasses.replace(params, context_budget=other) for other in others | {budget}},
             (budget, epsilon),
             label=f'B = {report.format_up(budget)}',
             x_name='Budget of one context, B',
@@ -74,15 +76,12 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
                 'run; it holds however much contexts spent.'
             ),
         )
-    if per_token is None:
-        raise ValueError('Expected a price per private token, or a budget of a context, got neither.')
-    cap = _cap(privacy_report)
-    other = max(0.0, rho - cap * per_token)
+    cap = params.private_token_cap
     top = max(10, 4 * cap)
-    caps = sorted({round(top ** (step / steps)) for step in range(steps + 1)} | {cap})
+    caps = {round(top ** (step / steps)) for step in range(steps + 1)} | {cap}
     return _marked_curve(
-        caps,
-        [accounting.epsilon_from_rho(other + count * per_token, privacy_report.delta) for count in caps],
+        privacy_report,
+        {other: dataclasses.replace(params, max_private_tokens=other) for other in caps},
         (cap, epsilon),
         label=f'r = {cap:,}',
         x_name='Cap on private tokens per batch, r',
@@ -94,22 +93,14 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
-def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
+def tuning_plot(privacy_report: report.PrivacyReport, params: TuningParams) -> Plot:
     """epsilon against the number of steps, with the run's marked."""
-    params = tuning.params_of(privacy_report.mechanism)
-    epsilon, steps = privacy_report.epsilon_of_run, params.tuning_steps
-    assert epsilon is not None  # every report of fine-tuning has one
-    others = sorted({max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps})
-    epsilons = [
-        subsampled.epsilon_of_event(
-            dataclasses.replace(params, tuning_steps=count).event, privacy_report.delta
-        )
-        for count in others
-    ]
+    steps = params.tuning_steps
+    others = {max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps}
     return _marked_curve(
-        others,
-        epsilons,
-        (steps, epsilon),
+        privacy_report,
+        {other: dataclasses.replace(params, tuning_steps=other) for other in others},
+        (steps, _epsilon(privacy_report)),
         label=f'T = {steps:,}',
         x_name='Steps, T',
         title='Epsilon against the steps',
@@ -120,20 +111,12 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
-def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
+def rounds_plot(privacy_report: report.PrivacyReport, params: TextVoteParams) -> Plot:
     """epsilon against the number of rounds of votes, with the run's marked."""
-    params = text_votes.params_of(privacy_report.mechanism)
-    epsilon = privacy_report.epsilon_of_run
-    assert epsilon is not None  # every report of votes on texts has one
-    numbers = list(range(1, 2 * params.rounds + 3))
-    costs = [
-        privacy_report.costs | {text_votes.STAGE: dataclasses.replace(params, rounds=count).event}
-        for count in numbers
-    ]
     return _marked_curve(
-        numbers,
-        [earlier_releases.epsilon_alone(of_run, privacy_report.delta) for of_run in costs],
-        (params.rounds, epsilon),
+        privacy_report,
+        {other: dataclasses.replace(params, rounds=other) for other in range(1, 2 * params.rounds + 3)},
+        (params.rounds, _epsilon(privacy_report)),
         label=f'T = {params.rounds:,}',
         x_name='Rounds of votes, T',
         title='Epsilon against the rounds',
@@ -145,9 +128,16 @@ def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
+def _epsilon(privacy_report: report.PrivacyReport) -> float:
+    """Of the run alone, which has one."""
+    epsilon = privacy_report.epsilon_of_run
+    assert epsilon is not None  # all but the report of a median
+    return epsilon
+
+
 def _marked_curve(
-    x: Sequence[float],
-    epsilons: Sequence[float],
+    privacy_report: report.PrivacyReport,
+    mechanisms: Mapping[float, Any],
     mark: tuple[float, float],
     *,
     label: str,
@@ -155,8 +145,12 @@ def _marked_curve(
     title: str,
     caption: str,
 ) -> Plot:
-    """epsilon over rising values on logarithmic axes, with the run's own marked."""
+    """epsilon of mechanisms over the number that tells them apart, with the run's own marked."""
     from matplotlib import ticker
+
+    x = sorted(mechanisms)
+    others = [dataclasses.replace(privacy_report.method, mechanism=mechanisms[place]) for place in x]
+    epsilons = [composition.epsilon_alone(other.costs, privacy_report.delta) for other in others]
 
     figure, axes = page.new_figure(3.0)
     axes.plot(x, epsilons, color=page.ACCENT, linewidth=2)
@@ -207,7 +201,7 @@ def batches_plot(privacy_report: report.PrivacyReport) -> Plot:
 
 def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
     """Noisy counts of the groups, largest first: as named bars of few labels, as steps of many groups."""
-    plan, clustered = privacy_report.plan, privacy_report.clusters is not None
+    plan, clustered = privacy_report.plan, privacy_report.plan[0].cluster is not None
     title, caption = (
         'Released sizes',
         f'Noisy counts of the {len(plan):,} {"groups" if clustered else "labels"}',
@@ -216,7 +210,8 @@ def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
         sizes = sorted(((group.noisy_count or 0, group.name) for group in plan), reverse=True)
         rows = [(page.shorten(label, _MAX_BAR_NAME), max(0, size), f'{size:,}') for size, label in sizes]
         return Plot(title=title, caption=f'{caption}.', svg=page.bars('sizes', rows))
-    expected = privacy_report.mechanism.get('batch_size')  # of private prediction alone
+    method = privacy_report.method
+    expected = method.mechanism.batch_size if isinstance(method, report.Predicted) else None
     line = '' if expected is None else ' The dashed line is the expected size of a batch.'
     return Plot(
         title=title,
@@ -224,7 +219,7 @@ def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
         svg=page.sorted_sizes(
             'sizes',
             [group.noisy_count or 0 for group in plan],
-            expected=typing.cast(int | None, expected),
+            expected=expected,
             x_name='Clusters' if clustered else 'Labels',
         ),
     )
@@ -275,7 +270,3 @@ def centers_plot(clusters: report.Clusters, names: Mapping[str | None, str]) -> 
     return Plot(
         title='Noisy counts per centre', caption=caption, svg=page.to_svg(figure, 'centers'), tall=True
     )
-
-
-def _cap(privacy_report: report.PrivacyReport) -> int:
-    return typing.cast(int, privacy_report.mechanism['max_private_tokens'])

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from transforms.run_files import CARD, DATA_FOLDER, REPORT, REPORT_PAGE
 
 # Endings of a file for the curator alone.
-JSON = ('.json',)
 PAGE_OR_JSON = ('.html', '.json')
 
 _SHARDS = '*.parquet'
@@ -59,7 +58,7 @@ def check_file(path: pathlib.Path, endings: Sequence[str]) -> None:
 
     Args:
         path: The file to be.
-        endings: Endings that its name may have: `JSON` or `PAGE_OR_JSON`.
+        endings: Endings that its name may have: `PAGE_OR_JSON`, say.
 
     Raises:
         ValueError: Another ending, or a folder that holds a corpus or lies in one.

@@ -41,8 +41,6 @@ def render_released(
         corpus=totals,
         settings=told.settings,
         versions=versions,
-        noisy_counts_rho=plan.contexts_rho,
-        **told.parts,
         declared_units=told.units,
         sample_rate=run.input.sample_rate,
         ledger=charge,

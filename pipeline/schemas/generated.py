@@ -1,136 +1,123 @@
-"""The published schemas, made from the types that write the JSON.
+"""The published schemas, which pydantic makes from the types that write the JSON.
 
 A field that is added, renamed or dropped there changes the schema here; a test compares the files of this
 folder with what is made. Write them anew with `python -m pipeline.schemas.generated`.
 """
 
 import dataclasses
+import inspect
 import json
 import pathlib
+import re
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from models.batch_plan import BatchPlan, Clustering
-from models.clustering import centers
-from models.finetuning import adapter
-from models.privacy import report
-from pipeline import canaries, comparison, model_list
-from pipeline.check import input_check
+import pydantic
+
+from models.finetuning.adapter import AdapterCard
+from models.privacy.report import PrivacyReport
 from pipeline.evaluation import evaluation
-from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import VotingPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.predict.plan import PredictionPlan
-from pipeline.schemas import ledger, printed
 from pipeline.schemas.documents import DOCUMENTS, SUFFIX, names
-from pipeline.schemas.json_schema import described, schema_of, with_keys
+from pipeline.schemas.ledger import Export
 
 DIALECT = 'https://json-schema.org/draft/2020-12/schema'
 
-_DESCRIPTIONS = {
-    'schema': 'What kind of document this is.',
-    'schema_version': 'Changes with every change that a reader has to know of.',
-    'audience': 'Who may read it.',
-    'ok': 'Whether nothing was found that should not be there.',
-}
 
-
-@dataclasses.dataclass(frozen=True)
-class _Root:
-    """What a document is made from.
+class Failure(TypedDict):
+    """Why a command did not do what it was asked to.
 
     Attributes:
-        type: A dataclass or a TypedDict.
-        header: Keys before its fields: name to type.
+        error: The error and its causes, for people.
+        exit_code: What the command exits with.
     """
 
-    type: Any
-    header: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: str
+    exit_code: int
+
+
+_ROOTS: Mapping[str, Any] = {
+    'privacy-report': PrivacyReport,
+    'adapter': AdapterCard,
+    'ledger': Export,
+    'evaluation': evaluation.Evaluation,
+    'plan': PredictionPlan | TuningPlan | VotingPlan,
+    'failure': Failure,
+}
+# Keys that stand before those of the type.
+_HEADERS: Mapping[str, Mapping[str, Any]] = {
+    'ledger': {'schema': {'const': 'dp-corpus/ledger'}, 'schema_version': {'const': LEDGER_VERSION}},
+    'evaluation': {
+        'schema': {'const': evaluation.SCHEMA},
+        'schema_version': {'const': evaluation.SCHEMA_VERSION},
+        'audience': {'enum': [evaluation.RESTRICTED, evaluation.SHAREABLE]},
+    },
+}
 
 
 def generate(name: str) -> str:
     """The schema of a document as text, made from its type."""
-    root, where = _ROOTS[name], DOCUMENTS[name]
-    words = described(root.type)
-    made = schema_of(with_keys(root.type, root.header))
-    of_key = {**words['properties'], **_DESCRIPTIONS}
-    for key, value in made['properties'].items():
-        if key in of_key:
-            value['description'] = of_key[key]
-    found = {
-        '$schema': DIALECT,
-        'title': f'dp-corpus {name}',
-        'description': f'{where} {words["description"]}'.strip(),
-        **{key: value for key, value in made.items() if key not in ('title', 'description')},
-    }
-    return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
+    root = _ROOTS[name]
+    made = pydantic.TypeAdapter(root).json_schema(mode='serialization')
+    if header := _HEADERS.get(name):
+        made['properties'] = {**header, **made['properties']}
+    explained = {cls.__name__: _explained(cls) for cls in _classes(root)}
+    for title, node in (*made.get('$defs', {}).items(), (getattr(root, '__name__', ''), made)):
+        about = explained.get(title)
+        if about is not None:
+            node['description'] = about.pop('', '')
+            for key in about.keys() & node['properties'].keys():
+                node['properties'][key]['description'] = about[key]
+    _close(made)
+    where = ' '.join(filter(None, (DOCUMENTS[name], made.pop('description', ''))))
+    head = {'$schema': DIALECT, 'title': f'dp-corpus {name}', 'description': where}
+    return json.dumps(head | made, indent=2, ensure_ascii=False) + '\n'
 
 
-def _const(*values: object) -> Any:
-    # By its name: type checkers take no computed literal.
-    return vars(typing)['Literal'][values]
+def _close(node: Any) -> None:
+    """Drops titles that repeat keys, and closes objects of known keys: all are written, and no other."""
+    if isinstance(node, list):
+        for item in node:
+            _close(item)
+    if not isinstance(node, dict):
+        return
+    if isinstance(node.get('title'), str):
+        del node['title']
+    for key, value in node.items():
+        for item in value.values() if key in ('properties', '$defs') else (value,):
+            _close(item)
+    if 'properties' in node:
+        for value in node['properties'].values():
+            value.pop('default', None)
+        node |= {'required': list(node['properties']), 'additionalProperties': False}
 
 
-def _header(schema: str, version: int, *audiences: str) -> dict[str, Any]:
-    return {'schema': _const(schema), 'schema_version': _const(version), 'audience': _const(*audiences)}
+def _classes(kind: Any, seen: frozenset[Any] = frozenset()) -> set[Any]:
+    """All dataclasses and TypedDicts that a type mentions, at any depth."""
+    if kind in seen:
+        return set()
+    seen |= {kind}
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+        hints = typing.get_type_hints(kind).values()
+        return {kind}.union(*(_classes(hint, seen) for hint in hints))
+    # A literal's arguments are values.
+    arguments = () if typing.get_origin(kind) is Literal else typing.get_args(kind)
+    return set().union(*(_classes(argument, seen) for argument in arguments))
 
 
-def _centers() -> Any:
-    """Centres without their vectors, which have a file of their own."""
-    hints = typing.get_type_hints(centers.Centers)
-    # Named in a variable: type checkers take no computed TypedDict.
-    make: Any = typing.TypedDict
-    kept = {name: hint for name, hint in hints.items() if name != 'vectors'}
-    made = make('Centers', kept | {'versions': Mapping[str, str]})
-    made.__doc__ = centers.Centers.__doc__
-    return made
-
-
-_LEDGER = {'schema': _const('dp-corpus/ledger'), 'schema_version': _const(LEDGER_VERSION)}
-_OF_CURATOR = {'audience': _const(released.RESTRICTED)}
-_ROOTS: Mapping[str, _Root] = {
-    'privacy-report': _Root(
-        report.PrivacyReport,
-        _header(report.PRIVACY_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RELEASABLE),
-    ),
-    'restricted-report': _Root(
-        report.RestrictedReport,
-        _header(report.RESTRICTED_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RESTRICTED),
-    ),
-    'canary-audit': _Root(
-        canaries.CanaryAudit,
-        _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
-    ),
-    'input-check': _Root(
-        input_check.InputCheck,
-        _header(input_check.SCHEMA, input_check.SCHEMA_VERSION, report.RESTRICTED),
-    ),
-    'evaluation': _Root(
-        evaluation.Evaluation,
-        _header(evaluation.SCHEMA, evaluation.SCHEMA_VERSION, evaluation.RESTRICTED, evaluation.SHAREABLE),
-    ),
-    'run-plan': _Root(PredictionPlan),
-    'tuning-plan': _Root(TuningPlan),
-    'voting-plan': _Root(VotingPlan),
-    'plan-comparison': _Root(comparison.Comparison),
-    'adapter': _Root(
-        adapter.AdapterCard,
-        {'schema': _const(adapter.SCHEMA), 'schema_version': _const(adapter.SCHEMA_VERSION)},
-    ),
-    'batch-plan': _Root(BatchPlan),
-    'clustering': _Root(Clustering),
-    'centers': _Root(_centers(), {'schema': _const(centers.SCHEMA), 'count': int, 'dimensions': int}),
-    'ledger': _Root(ledger.Export, _LEDGER),
-    'ledger-restricted': _Root(ledger.ExportOfCurator, _LEDGER | _OF_CURATOR),
-    'ledger-accounts': _Root(ledger.Accounts),
-    'ledger-accounts-restricted': _Root(ledger.AccountsOfCurator, _OF_CURATOR),
-    'models': _Root(model_list.ModelList),
-    'fitted-centers': _Root(printed.FittedCenters),
-    'run': _Root(printed.RunIdentity),
-    'failure': _Root(printed.Failure),
-}
+def _explained(cls: Any) -> dict[str, str]:
+    """What docstrings say of a class, under '', and of its attributes."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        text = inspect.cleandoc(each.__doc__ or '')
+        about, _, rest = text.partition('\n\nAttributes:\n')
+        rows = re.findall(r'^ {4}(\w+): (.*(?:\n {8}.*)*)', rest, re.MULTILINE)
+        found |= {'': ' '.join(about.split()), **{key: ' '.join(words.split()) for key, words in rows}}
+    return found
 
 
 if __name__ == '__main__':

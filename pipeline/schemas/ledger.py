@@ -1,141 +1,11 @@
-"""What `dp-corpus ledger` writes as JSON, as types: the view of others, and the curator's.
-
-`pipeline.ledger.released` and `models.privacy.accounting.RunCost` write dictionaries; these say what
-is in them.
-"""
+"""What `dp-corpus ledger export` writes as JSON, as types: `pipeline.ledger.released` writes dictionaries."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from models.privacy.accounting.run_cost import NeighboringRelation
+from models.privacy.accounting.run_cost import RunCost
 from models.privacy.params import Unit
-from pipeline.ledger.budget import PrivacyFilter, State
-from pipeline.ledger.event import EventKind
-
-
-class ZCDp(TypedDict):
-    """ρ-zCDP: a Rényi divergence of at most αρ at every order α > 1.
-
-    Attributes:
-        rho: ρ.
-    """
-
-    kind: Literal['ZCDpEvent']
-    rho: float
-
-
-class TruncatedZCDp(TypedDict):
-    """(ρ, ω)-truncated zCDP: the same at orders up to ω only.
-
-    Attributes:
-        rho: ρ.
-        omega: ω.
-    """
-
-    kind: Literal['TruncatedZCDpEvent']
-    rho: float
-    omega: float
-
-
-class Gaussian(TypedDict):
-    """Gaussian noise on a sum of sensitivity 1.
-
-    Attributes:
-        noise_multiplier: Its standard deviation.
-    """
-
-    kind: Literal['GaussianDpEvent']
-    noise_multiplier: float
-
-
-class DiscreteGaussian(TypedDict):
-    """Discrete Gaussian noise on counts, of which a record moves one by 1.
-
-    Attributes:
-        sigma: Its scale.
-    """
-
-    kind: Literal['DiscreteGaussianDpEvent']
-    sigma: float
-
-
-class DiscreteGaussianVector(TypedDict):
-    """Discrete Gaussian noise on whole numbers, of which a record moves several.
-
-    Attributes:
-        noise_multiplier: Its scale, over `sensitivity`.
-        sensitivity: The largest L2 length of what a record adds.
-        cells: The most numbers that it adds to.
-    """
-
-    kind: Literal['DiscreteGaussianVectorDpEvent']
-    noise_multiplier: float
-    sensitivity: int
-    cells: int
-
-
-class PoissonSampled(TypedDict):
-    """A release from a random part of the records.
-
-    Attributes:
-        sampling_probability: Of each record, independently.
-        event: The release.
-    """
-
-    kind: Literal['PoissonSampledDpEvent']
-    sampling_probability: float
-    event: Gaussian
-
-
-class SelfComposed(TypedDict):
-    """One release, several times.
-
-    Attributes:
-        event: The release.
-        count: How often.
-    """
-
-    kind: Literal['SelfComposedDpEvent']
-    event: 'Cost'
-    count: int
-
-
-class Composed(TypedDict):
-    """Several releases, one after another.
-
-    Attributes:
-        events: The releases.
-    """
-
-    kind: Literal['ComposedDpEvent']
-    events: tuple['Cost', ...]
-
-
-type Cost = (
-    ZCDp
-    | TruncatedZCDp
-    | Gaussian
-    | DiscreteGaussian
-    | DiscreteGaussianVector
-    | PoissonSampled
-    | SelfComposed
-    | Composed
-)
-"""What one release costs, in the vocabulary of dp_accounting where that has a word."""
-
-
-class CostOfRun(TypedDict):
-    """A run's cost, stage by stage.
-
-    Attributes:
-        neighboring_relation: What two neighbouring datasets differ in.
-        stages: What each stage costs, by its name.
-    """
-
-    schema: Literal['dp-corpus/run-cost']
-    schema_version: Literal[1]
-    neighboring_relation: NeighboringRelation
-    stages: Mapping[str, Cost]
+from pipeline.ledger.budget import PrivacyFilter
 
 
 class ChargedRun(TypedDict):
@@ -162,7 +32,7 @@ class ChargedRun(TypedDict):
     run_id: str
     rho: float
     rho_by_stage: Mapping[str, float]
-    cost: CostOfRun
+    cost: RunCost
     identity: str
     key_commitment: str
     rho_budget: float
@@ -173,27 +43,13 @@ class ChargedRun(TypedDict):
     charged: str
 
 
-class ChargedRunOfCurator(ChargedRun):
-    """One charged run, as the curator sees it.
-
-    Attributes:
-        state: 'reserved' from before the first token; 'settled' once the corpus is whole.
-        reserved_at: UTC, ISO 8601.
-        settled_at: The same; null before.
-    """
-
-    state: State
-    reserved_at: str
-    settled_at: str | None
-
-
-class _Dataset(TypedDict):
+class DatasetAccount(TypedDict):
     """The budget of one dataset and the runs that were charged to it.
 
     Attributes:
         dataset: Its name.
         unit: Whose presence is hidden.
-        created: The day, UTC; for the curator the time.
+        created: The day, UTC.
         delta: Of all runs together.
         rho_budget: What they may cost together.
         rho_spent: What they cost so far.
@@ -207,6 +63,7 @@ class _Dataset(TypedDict):
         renyi_order: The order α at which costs outside zCDP are charged; null before there is one.
         filter: How costs are held against the budget: at a Rényi order, or as those of Gaussian mechanisms.
         failure_budget: In the latter, the part of δ that all runs may take together; null in the former.
+        runs: In the order of charging.
     """
 
     dataset: str
@@ -224,37 +81,18 @@ class _Dataset(TypedDict):
     renyi_order: float | None
     filter: PrivacyFilter
     failure_budget: float | None
-
-
-class DatasetAccount(_Dataset):
-    """The budget of one dataset and the runs that were charged to it.
-
-    Attributes:
-        runs: In the order of charging.
-    """
-
     runs: tuple[ChargedRun, ...]
 
 
-class DatasetAccountOfCurator(_Dataset):
-    """The budget of one dataset, and what became of each run that was charged to it.
-
-    Attributes:
-        runs: In the order of charging.
-    """
-
-    runs: tuple[ChargedRunOfCurator, ...]
-
-
-class _LogLine(TypedDict):
-    """One line of the ledger's log.
+class ReleasedLine(TypedDict):
+    """One line of the ledger's log, as anyone may see it.
 
     Attributes:
         number: From 1, ascending in time.
         dataset: Name of the dataset.
         run_id: The run that it is about; null for the dataset itself.
         details: Further values, by name.
-        at: The day, UTC; for the curator the time.
+        at: The day, UTC.
         kind: What happened.
     """
 
@@ -263,41 +101,10 @@ class _LogLine(TypedDict):
     run_id: str | None
     details: Mapping[str, Any]
     at: str
-
-
-class ReleasedLine(_LogLine):
-    """One line of the ledger's log, as anyone may see it."""
-
     kind: Literal['dataset added', 'budget changed', 'reserved', 'refused']
 
 
-class LogLine(_LogLine):
-    """One line of the ledger's log."""
-
-    kind: EventKind
-
-
-class Accounts(TypedDict):
-    """Budgets and runs; all of it is public.
-
-    Attributes:
-        datasets: In the order of their names.
-    """
-
-    datasets: tuple[DatasetAccount, ...]
-
-
-class AccountsOfCurator(TypedDict):
-    """Budgets and runs with their times. Restricted to the curator.
-
-    Attributes:
-        datasets: In the order of their names.
-    """
-
-    datasets: tuple[DatasetAccountOfCurator, ...]
-
-
-class Export(Accounts):
+class Export(TypedDict):
     """The whole ledger; all of it is public.
 
     Attributes:
@@ -305,15 +112,5 @@ class Export(Accounts):
         events: The log, but for what tells how runs went.
     """
 
+    datasets: tuple[DatasetAccount, ...]
     events: tuple[ReleasedLine, ...]
-
-
-class ExportOfCurator(AccountsOfCurator):
-    """The whole ledger with all times. Restricted to the curator.
-
-    Attributes:
-        datasets: In the order of their names.
-        events: The log.
-    """
-
-    events: tuple[LogLine, ...]

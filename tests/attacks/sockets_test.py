@@ -1,8 +1,8 @@
 """A stranger on the network who looks for a port: no way to run opens one, at any moment of the run.
 
 Here are the runners of this machine. Under the same watch are the endpoint, the ledger and the commands on a
-release (tests/pipeline/light_run_test.py), the demo (tests/launch/demo/demo_test.py), Flink's worker pool
-(tests/launch/flink/worker_pool_test.py) and a whole cluster with its jobs (tests/launch/flink/run_test.py).
+release (tests/pipeline/light_run_test.py), the demo (tests/launch/demo/demo_test.py), and a cluster of Flink
+with its jobs and workers (tests/launch/flink/run_test.py).
 """
 
 import contextlib

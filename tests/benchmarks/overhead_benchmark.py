@@ -85,7 +85,7 @@ def fine_tune(folder: pathlib.Path) -> None:
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
     sampler = sample.TextSampler(settings, factors)
-    size = settings.resolved_texts_together
+    size = settings.sampled_together
     batches = [
         sample.PlannedTexts(BatchId(group=group, index=first // size), label, min(size, texts - first))
         for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True))
@@ -169,10 +169,13 @@ def decode(folder: pathlib.Path) -> None:
 def form_batches(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> None:
     """Forms the run's batches, in its order, for the bare side."""
     from models.privacy.randomness import RunKey
-    from pipeline.methods.predict import audit
+    from pipeline import methods
+    from pipeline.methods import canary_audit
+    from pipeline.methods.predict import canaries
 
     shutil.copy2(key, folder / KEY)
-    _, batches = audit.form_batches(config, RunKey.read(folder / KEY))
+    run = methods.solve(config)
+    _, batches = canaries.form_batches(run, RunKey.read(folder / KEY), canary_audit.records_of(run))
     (folder / 'batches.pickle').write_bytes(pickle.dumps(batches))
 
 

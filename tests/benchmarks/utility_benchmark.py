@@ -52,8 +52,7 @@ from typing import Any
 
 from pyarrow import dataset
 
-from models.privacy import accounting
-from models.privacy.report import text_votes, tuning
+from models.privacy.report import PrivacyReport, composition
 from pipeline.evaluation import asked, measures
 from pipeline.evaluation.settings import EvaluationSettings
 from tests.benchmarks import real_records
@@ -321,10 +320,10 @@ def generate_refined(
 def epsilon_together(folder: pathlib.Path) -> float:
     """ε of the adapter and of the votes on its samples together, at their δ, from what both reports state."""
     tuned, refined = (
-        json.loads((folder / name / 'privacy_report.json').read_text()) for name in ('tuned', 'corpus')
+        PrivacyReport.from_json((folder / name / 'privacy_report.json').read_text())
+        for name in ('tuned', 'corpus')
     )
-    events = [tuning.params_of(tuned['mechanism']).event, text_votes.params_of(refined['mechanism']).event]
-    return accounting.epsilon_of_events(events, refined['delta'])
+    return composition.epsilon_together([tuned.method.costs, refined.method.costs], refined.delta)
 
 
 def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
@@ -358,7 +357,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         measured = generate_refined(folder, [*arguments, *extra], data, len(records), args.delta, of_votes)
     report = json.loads((folder / 'corpus' / 'privacy_report.json').read_text())
     restricted = json.loads((folder / 'curator' / 'restricted_report.json').read_text())
-    mechanism, spending = report['mechanism'], restricted.get('spending')
+    mechanism, spending = report['method']['mechanism'], restricted.get('spending')
     texts = dataset.dataset(folder / 'corpus' / 'data', format='parquet').to_table().to_pylist()
     complete = collections.defaultdict(list)
     for text in texts:

@@ -56,7 +56,7 @@ def test_an_aggregate_that_one_call_registers_is_priced(halved: str) -> None:
 def test_an_aggregate_that_one_call_registers_is_reported(halved: str) -> None:
     params = aggregate_contract.params_of(halved)
     found = report.build_privacy_report(
-        params,
+        report.Predicted(mechanism=params),
         run_id='run',
         delta=1e-6,
         plan=(GroupPlan(label=None, batches=4),),
@@ -65,7 +65,7 @@ def test_an_aggregate_that_one_call_registers_is_reported(halved: str) -> None:
         versions={},
     )
     assert found.rho_total == pytest.approx(params.max_private_tokens * accounting.aggregate_rho(params))
-    assert found.mechanism['aggregate'] == halved
+    assert found.method.mechanism.aggregate == halved
     assert report.PrivacyReport.from_json(found.to_json()) == found
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage
-from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
+from models.privacy.report import BatchFacts, ChosenTotals, PrivacyReport, Voted
+from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.check.input_check import InputCheck
@@ -119,9 +119,9 @@ class Motto:
     letters: int
 
 
-def _count(rows: Sequence[Motto]) -> CorpusTotals:
+def _count(rows: Sequence[Motto]) -> ChosenTotals:
     tokens = sum(row.public_tokens for row in rows)
-    return CorpusTotals(examples=len(rows), private_tokens=0, public_tokens=tokens, truncated=0)
+    return ChosenTotals(examples=len(rows), voted=0, sampled_tokens=tokens, truncated=0)
 
 
 COLUMNS = Columns(
@@ -133,7 +133,7 @@ COLUMNS = Columns(
         pa.field('letters', pa.int16()),
     ]),
     order=('batch_id',),
-    totals=CorpusTotals,
+    totals=ChosenTotals,
     count=_count,
     meanings={},
 )  # fmt: skip
@@ -214,23 +214,10 @@ class Constant(Method[ConstantSettings, ConstantRun]):
         )
 
     def reported(self, run: ConstantRun, prepared: Any, plan: BatchPlan) -> Reported:
-        stage = RhoStage(name='Mottoes', rho=RHO, explanation='Saying them.', formula='1/8', numbers='1/8')
-        cost = Reproduction(cost='mottoes', settings=(f'mottoes = {RHO}  # all of them',))
-        settings = {'motto': prepared, 'unit': run.budget.unit}
-        facts = MethodFacts(
-            unit_nouns=('record', 'records'),
-            unit_of_privacy='One record.',
-            mechanism_output='All mottoes',
-            accounting='zCDP.',
-            settings=settings,
-            contexts=Facts(),
-            parts=(Facts(stages=(stage,), reproduction=cost),),
-            decoding=Facts(assumptions_enforced=('A motto does not depend on a record.',)),
-            rho_per_private_token=0.0,
-            reproduction=cost,
-        )
+        # A price like that of one table of votes, and so the same sentences.
+        facts = Voted(mechanism=TextVoteParams(rounds=1, noise_scale=2.0, unit=run.budget.unit))
         names = ('records', 'motto', 'mottoes', 'shards')
-        shown = report_settings.shown(run.config, names, tuple(settings))
+        shown = report_settings.shown(run.config, names, report_settings.names_of(facts.mechanism))
         return Reported(facts=facts, settings=shown, units=run.input.records)
 
     def restricted_parts(

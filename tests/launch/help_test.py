@@ -8,25 +8,33 @@ import sys
 import pytest
 
 from launch.dataflow import main as dataflow
-from launch.flink import main as flink
 from pipeline.config import read_config
 from tests.page_commands_test import commands_of, faults_of
 
 ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = ROOT / 'launch' / 'dataflow' / 'dataflow.sh'
 
 
-@pytest.mark.parametrize('app, text', [(flink.app, flink.HELP), (dataflow.app, dataflow.HELP)])
-def test_the_help_opens_with_an_example_whose_commands_exist(app: object, text: str) -> None:
-    assert getattr(app, 'info').help == text  # noqa: B009 - Typer's type tells nothing of it
-    commands = list(commands_of(text))
-    assert commands and text.partition('\b\n')[2].strip().startswith(commands[0].split(' --')[0])
-    assert {command: found for command in commands if (found := faults_of(command))} == {}
+def usage(script: str) -> str:
+    """What a script prints when it is asked for help."""
+    return subprocess.run(
+        ['bash', str(ROOT / script), '--help'], capture_output=True, text=True, check=True
+    ).stdout
 
 
+def test_the_help_opens_with_an_example_whose_commands_exist() -> None:
+    assert dataflow.app.info.help == dataflow.HELP
+    (command,) = commands_of(dataflow.HELP)
+    assert dataflow.HELP.partition('\b\n')[2].strip().startswith(command.split(' --')[0])
+    assert faults_of(command) == []
+
+
+@pytest.mark.run
 def test_the_example_of_flink_is_of_the_demo() -> None:
     """Its settings are a config, of the records that its first line writes."""
-    records, *_, run, _ = (shlex.split(command) for command in commands_of(flink.HELP))
+    lines = usage('launch/flink/flink.sh').partition('All commands')[0].splitlines()
+    example = [line.strip() for line in lines if line.startswith('  ')]
+    assert {command: found for command in example if (found := faults_of(command))} == {}
+    records, _, run, _ = (shlex.split(command) for command in example)
     config = read_config(str(ROOT / run[run.index('--config') + 1]), {})
     assert config.input.input == records[records.index('--output') + 1]
 
@@ -45,8 +53,6 @@ def test_the_example_of_dataflow_runs() -> None:
 
 @pytest.mark.run
 def test_the_script_of_dataflow_shows_the_same_example() -> None:
-    done = subprocess.run(['bash', str(SCRIPT), '--help'], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
     example = dataflow.HELP.partition('\b\n')[2].partition('\n\n')[0].splitlines()
-    shown = [line.strip() for line in done.stdout.splitlines()]
+    shown = [line.strip() for line in usage('launch/dataflow/dataflow.sh').splitlines()]
     assert [line.strip() for line in example] == shown[2 : 2 + len(example)]

@@ -330,7 +330,7 @@ def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refus
     text = json.loads((place / CARD).read_text())
     if 'steps' in changed:
         # Another training than what was charged: fewer steps cost less.
-        params = released.read_card(str(place)).params
+        params = released.read_card(str(place)).mechanism
         fewer = {'tuning_steps': params.tuning_steps - 1}
         given = tuning(trained, **fewer)
         from models.privacy.accounting import subsampled

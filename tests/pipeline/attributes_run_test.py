@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from models import attributes
-from models.finetuning import adapter as adapters
 from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
@@ -185,7 +184,7 @@ def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path
     """FT 3.2: of every other one, those that share a value with the right one too."""
     run = config(folder, 'out', TUNED, DECLARED, prompt='document', max_prompt_tokens=120, wrong_prompts=9)
     prepared = methods.of(run).prepare(methods.solve(run, launch=True))
-    assert prepared.labels == COMBINATIONS and prepared.resolved_wrong_prompts == len(COMBINATIONS) - 1
+    assert prepared.labels == COMBINATIONS and prepared.wrong_prompts_of_step == len(COMBINATIONS) - 1
     writer = prepared.writer()
     instructions = Instructions.of(writer, prepared.labels)
     shown = [
@@ -331,18 +330,6 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
     with pytest.raises(ValueError, match='a noisy count of each label'):
         dataclasses.replace(card, label_counts=card.label_counts[:5])
-
-
-def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None:
-    launch(config(folder, 'out', TUNED, JOINED), [])
-    path = folder / 'out' / 'adapter' / 'adapter.json'
-    written = json.loads(path.read_text()) | {'schema_version': 2, 'warm_release': None}
-    assert written.pop('attributes') == []
-    for name in ('epsilon_of_run', 'warm_vouched', 'releases', 'inputs_known', 'commitment'):
-        written.pop(name)
-    path.write_text(json.dumps(written))
-    card = released.read_card(str(folder / 'out'))
-    assert card.attributes == () and adapters.AdapterCard.from_json(card.to_json()) == card
 
 
 def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> None:

@@ -66,8 +66,8 @@ def true_counts() -> dict[str, collections.Counter[tuple[str, bool]]]:
 def assert_mix_follows_the_counts(run: JobConfig) -> None:
     """Among the first examples of all batches of a label no cell is two or more off its released share."""
     report = report_of(run)
-    assert report.cells is not None
-    for of_label in report.cells.cell_counts:
+    assert report.method.cells is not None
+    for of_label in report.method.cells.cell_counts:
         shares = [max(0, count) for count in of_label.counts]
         rows = [row for row in rows_of(run) if row['label'] == of_label.label and not row['truncated']]
         complete = collections.Counter(row['batch_id'] for row in rows)
@@ -97,11 +97,11 @@ def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> No
     assert {json.loads(row['text'])['note'] for row in complete} == {'late'}
     assert {str(json.loads(row['text'])['items']) for row in complete} == {'[]'}
     # The counts are those of the records that have the values, and nobody else's.
-    assert report.cells is not None and report.cells.fields == ('about', 'urgent')
-    values = [tuple(map(json.loads, of)) for of in report.cells.values]
+    assert report.method.cells is not None and report.method.cells.fields == ('about', 'urgent')
+    values = [tuple(map(json.loads, of)) for of in report.method.cells.values]
     assert values == CELLS
     counted = true_counts()
-    for of_label in report.cells.cell_counts:
+    for of_label in report.method.cells.cell_counts:
         assert of_label.counts == tuple(counted[str(of_label.label)][cell] for cell in CELLS)
     assert_mix_follows_the_counts(run)
     # Paid, told, and told to the curator alone.
@@ -126,11 +126,11 @@ def test_a_resumed_run_has_the_same_counts_and_the_same_corpus(tmp_path: pathlib
     run = structured(tmp_path, batches_per_label=None, count_rho=0.5, **settings)
     launch(run, [])
     found, report = corpus(run), report_of(run)
-    assert report.cells is not None
+    assert report.method.cells is not None
     counted = true_counts()
     noise = [
         count - counted[str(of_label.label)][cell]
-        for of_label in report.cells.cell_counts
+        for of_label in report.method.cells.cell_counts
         for cell, count in zip(CELLS, of_label.counts, strict=True)
     ]
     # Eight draws of scale 10: all below 3 with odds of 1e-5.
@@ -141,7 +141,7 @@ def test_a_resumed_run_has_the_same_counts_and_the_same_corpus(tmp_path: pathlib
     for path in (work_dir(run) / run_files.BATCHES_FOLDER).iterdir():
         path.unlink()
     launch(run, [])
-    assert corpus(run) == found and report_of(run).cells == report.cells
+    assert corpus(run) == found and report_of(run).method.cells == report.method.cells
     assert (work_dir(run) / run_files.CONDITIONS).read_bytes() == kept
 
 

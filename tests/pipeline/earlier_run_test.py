@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from models.privacy.report import PrivacyReport
+from models.privacy.report import PrivacyReport, words
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from tests.oracles import normal_pair
 from tests.pipeline.refine_run_test import charged, filled, refine
 from transforms import run_files
@@ -44,7 +44,7 @@ def test_the_last_report_of_a_chain_has_all_costs_and_says_which_ledger_has_them
     exact = normal_pair.epsilon_of_gaussian(math.sqrt(0.5 / rho), 1e-2)
     assert exact <= third.epsilon < exact * (1 + 5e-3)
     assert third.ledger is not None and third.ledger.epsilon_after < third.epsilon
-    said = third.covered_with_releases or ''
+    said = words.sections(third)['went_in'][0]
     assert "The sum of the ledger lacks 'A': all 2 runs on dataset 'mail'" in said
     enforced = ' '.join(third.assumptions_enforced)
     assert "The run 'B' went in. The ledger charged it before this run, as run 1" in enforced
@@ -93,9 +93,9 @@ def test_a_claimed_charge_that_the_ledger_lacks_is_refused_for_files_and_further
 
 
 def release(folder: pathlib.Path, run_id: str) -> pathlib.Path:
-    """A folder with the report of an earlier version, and files below it."""
+    """A folder with a report, and files below it."""
     (folder / 'data' / 'deep').mkdir(parents=True)
-    (folder / run_files.REPORT).write_text(older_report(run_id))
+    (folder / run_files.REPORT).write_text(released_report(run_id))
     for name in ('a.jsonl', 'deep/b.jsonl'):
         (folder / 'data' / name).write_text(json.dumps({'text': 'a'}) + '\n')
     return folder
@@ -109,7 +109,7 @@ def test_the_nearest_report_above_counts_through_links_and_lists(tmp_path: pathl
 
     def found(*places: pathlib.Path) -> tuple[list[str], bool]:
         origin = earlier.origin_of_texts(','.join(map(str, places)), 'corpus')
-        return [of.run_id for of in origin.direct], origin.vouched
+        return [of.run_id for of in origin.given.sources], origin.vouched
 
     assert found(first / 'data' / 'a.jsonl') == (['first'], False)
     assert found(first / 'data' / 'deep' / 'b.jsonl') == (['first'], False)
@@ -130,10 +130,10 @@ def test_the_nearest_report_above_counts_through_links_and_lists(tmp_path: pathl
 def test_a_report_above_files_that_states_no_epsilon_or_is_damaged_is_refused(tmp_path: pathlib.Path) -> None:
     place = release(tmp_path / 'first', 'first')
     for text, said in (
-        (older_report(statement='ex-post'), "statement='ex-post'"),
+        (released_report(statement='ex-post'), "statement='ex-post'"),
         ('{', 'statement=None'),
-        (older_report(stages=3), 'Expected stages to be .*Do not edit reports by hand'),
-        (older_report(epsilon=0.01), 'Expected epsilon to follow from the costs'),
+        (released_report(stages=3), 'stages with: value should be .*Restore the release as its run wrote it'),
+        (released_report(epsilon=0.01), 'Expected epsilon to follow from the mechanism'),
     ):
         (place / run_files.REPORT).write_text(text)
         with pytest.raises(ValueError, match=said):

@@ -57,7 +57,7 @@ def test_it_leaves_an_adapter_that_generate_samples_from(demo: pathlib.Path) -> 
     ]  # fmt: skip
     report = PrivacyReport.from_json((output / 'privacy_report.json').read_text())
     card = AdapterCard.from_json((output / 'adapter' / 'adapter.json').read_text())
-    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(card.params.event, 1e-3)
+    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(card.mechanism.event, 1e-3)
     assert card.labels == ('Billing=Bills and payments', 'Delivery') and card.run_id == 'tuned'
     restricted = json.loads((demo.parent / 'tuned.curator' / 'restricted_report.json').read_text())
     assert restricted['records_read'] == 40
@@ -93,9 +93,9 @@ def test_a_mix_that_is_counted_goes_with_the_adapter(demo: pathlib.Path) -> None
     done = in_this_process('fine-tune', '--input', str(demo), '--output', str(output), *training, '--quiet')
     assert done.returncode == 0, done.stderr
     card = AdapterCard.from_json((output / 'adapter' / 'adapter.json').read_text())
-    assert card.label_counts is not None and card.params.label_mix_rho == 0.5
-    assert card.epsilon == subsampled.epsilon_of_event(card.params.event, 1e-3)
-    assert card.epsilon > subsampled.epsilon_of_event(card.params.event_of_steps, 1e-3)
+    assert card.label_counts is not None and card.mechanism.label_mix_rho == 0.5
+    assert card.epsilon == subsampled.epsilon_of_event(card.mechanism.event, 1e-3)
+    assert card.epsilon > subsampled.epsilon_of_event(card.mechanism.event_of_steps, 1e-3)
     sampling = ('generate', '--adapter', str(output), '--examples-per-label', '4', '--quiet')
     done = in_this_process(*sampling, '--output', str(more))
     assert done.returncode == 0, done.stderr

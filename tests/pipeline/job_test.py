@@ -32,7 +32,7 @@ from models.generate.batch import BatchGenerator
 from models.privacy import accounting, ex_post
 from models.privacy.individual import BatchSpending
 from models.privacy.randomness import RunKey
-from models.privacy.report import PrivacyReport, RestrictedReport
+from models.privacy.report import Predicted, PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import job, methods
 from pipeline.config import job_config
@@ -799,12 +799,12 @@ def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> No
     clustering = json.loads((work_dir(run) / run_files.CLUSTERING).read_text())
     assert plan['clustering'] == clustering and plan['contexts_rho'] == clustering['rho'] == 25.0
     found = report_of(run)
-    assert found.clusters is not None and found.clusters.source == 'public'
+    assert isinstance(found.method, Predicted) and found.method.clusters is not None
     groups = [(group.label, group.cluster) for group in found.plan]
     assert groups == [
         (label, kept) for label, both in zip(LABELS, clustering['kept'], strict=True) for kept in both
     ]
-    assert [list(cells.counts) for cells in found.clusters.center_counts] == clustering['noisy_counts']
+    assert [list(cells.counts) for cells in found.method.clusters.center_counts] == clustering['noisy_counts']
     assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
     assert found.rho_total == pytest.approx(50.0 + PRIVATE_TOKENS * found.rho_per_private_token)
     assert len(batches(run)) == sum(plan['batches_per_group'])

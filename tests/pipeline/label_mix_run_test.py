@@ -25,7 +25,7 @@ from models.privacy.accounting import (
 )
 from models.privacy.grid import NoiseSource
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
-from models.privacy.report.earlier_releases import epsilon_alone
+from models.privacy.report.composition import epsilon_alone
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
@@ -109,7 +109,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     assert subsampled.epsilon_of_event(params.event_of_steps, 1e-2) < 0.9 * report.epsilon <= 0.9 * 6.0
     assert [stage.name for stage in report.stages] == ['Noisy counts', 'Fine-tuning']
     assert [stage.rho for stage in report.stages] == [RHO, None] and report.rho_total is None
-    assert report.mechanism['label_mix_rho'] == RHO and 'label_mix' not in report.settings
+    assert report.method.mechanism.label_mix_rho == RHO and 'label_mix' not in report.settings
     assert isinstance(report.ledger, MixedLedgerEntry)
     assert 'discrete Gaussian noise on the counts of labels' in report.accounting
     assert any('follows from the released noisy counts' in row for row in report.assumptions_enforced)
@@ -129,8 +129,14 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
         assert f'{noisy[0]:,}' in (output / name).read_text()
     # A report with another price of the counts, or without their stage, contradicts itself.
     for changed in (
-        {'mechanism': {**report.mechanism, 'label_mix_rho': RHO / 2}},
-        {'mechanism': {**report.mechanism, 'label_mix_rho': None}},
+        *(
+            {
+                'method': dataclasses.replace(
+                    report.method, mechanism=dataclasses.replace(params, label_mix_rho=rho)
+                )
+            }
+            for rho in (RHO / 2, None)
+        ),
         {'stages': report.stages[1:]},
     ):
         with pytest.raises(ValueError, match='Expected'):
@@ -208,7 +214,7 @@ def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> 
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
     launch(config(folder, examples_per_label=0, shards=None), [])
     text = (folder / 'out' / 'adapter' / 'adapter.json').read_text()
-    found, params = json.loads(text), released.read_card(str(folder / 'out')).params
+    found, params = json.loads(text), released.read_card(str(folder / 'out')).mechanism
     assert AdapterCard.from_json(text).to_json() == text
 
     def refused(said: str, **changed: Any) -> None:
@@ -231,10 +237,6 @@ def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Pat
         'mechanism': found['mechanism'] | {'label_mix_rho': None},
     }
     refused('where they were paid for, and only there', **unpaid)
-    # A card from before labels were counted
-    del found['label_counts'], found['mechanism']['label_mix_rho']
-    old = AdapterCard.from_json(json.dumps(found | {'epsilon': alone, 'schema_version': 2}))
-    assert old.label_counts is None and old.params == dataclasses.replace(params, label_mix_rho=None)
 
 
 def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> None:
@@ -252,7 +254,7 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
     other.add_dataset('fruit', unit='example', delta=1e-2, epsilon=30.0)
     of_steps = dataclasses.replace(
         methods.solve(config(folder)).cost,
-        stages={'noisy_counts': ZCDpEvent(rho=0.0), 'fine-tuning': card.params.event_of_steps},
+        stages={'noisy_counts': ZCDpEvent(rho=0.0), 'fine-tuning': card.mechanism.event_of_steps},
     )
     other.reserve(
         'fruit', run_id=card.run_id, unit='example', cost=of_steps, identity='a' * 64,
@@ -290,9 +292,9 @@ def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathli
     assert sum(account.rho_by_stage(of_run).values()) == pytest.approx(of_run.rho, rel=1e-9)
     report = runs.report_of(folder / 'out')
     assert isinstance(report.ledger, GaussianLedgerEntry) and report.ledger == account.entry(of_run)
-    assert 'kept as a Gaussian mechanism at noise multiplier' in (report.covered_together or '')
+    assert 'kept as a Gaussian mechanism at noise multiplier' in report.data_accesses[1]
     # Another charge than the event's is no entry of this run.
-    with pytest.raises(ValueError, match='Expected the ledger to have charged the event'):
+    with pytest.raises(ValueError, match='Expected the ledger to have charged what'):
         wrong = dataclasses.replace(
             report.ledger, rho=0.9 * of_run.rho, rho_after=0.9 * of_run.rho, epsilon_after=1.0
         )

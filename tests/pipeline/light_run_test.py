@@ -55,7 +55,7 @@ def _commands(url: str) -> dict[str, tuple[str, ...]]:
         'a bucket': ('generate', *evolve, *small, *CHARGED, '--output', 'gs://bucket/corpus'),
         'a data set': ('check', '--input', 'hf://nobody/nothing', '--records', '60'),
         'a report of a bucket': ('report', 'gs://bucket/corpus'),
-        'an audit': ('audit', 'leave-one-out', *VOTES),
+        'an audit': ('audit', 'canaries', *VOTES),
         'run': ('generate', *evolve, *small, *CHARGED, '--output', 'corpus'),
         'account': ('ledger', 'show', 'mail', *LEDGER, '--json'),
         'page': ('report', 'corpus', '--html', 'report.html'),

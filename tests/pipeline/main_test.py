@@ -140,7 +140,6 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         (('centers', '--input', 'x.jsonl', '--output', 'o', '--dtype', 'bfloat16'), "embedder='decoder'"),
         (('audit', 'canaries', *CHEAP, '--canaries', '9'), 'Expected canaries >= 64'),
         (('audit', 'canaries', *CHEAP, '--result', 'r.txt'), 'ending in .html or .json'),
-        (('audit', 'leave-one-out', *CHEAP), 'No such command'),
     ],
 )
 @pytest.mark.parametrize('as_json', [False, True])

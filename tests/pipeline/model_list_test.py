@@ -10,13 +10,12 @@ from models.decoders import family
 from pipeline import model_list
 from pipeline.commands import models
 from tests.command_line import in_this_process
-from tests.documents import check_document
 from tests.samples import on_terminal
 
 
-def test_it_lists_every_model_as_its_schema_says() -> None:
+def test_it_lists_every_model() -> None:
     done = in_this_process('models', '--json')
-    found = check_document('models', done.stdout)
+    found = json.loads(done.stdout)
     assert [one['model'] for one in found['models']] == list(family.model_names())
     by_name = {one['model']: one for one in found['models']}
     assert by_name['bundled']['here'] and by_name['bundled']['prompt'] == 'pretrained'

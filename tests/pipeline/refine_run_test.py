@@ -16,7 +16,7 @@ from pipeline.methods.predict.reference import read_reference
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from tests.samples import write_rows
 from transforms import run_files
 from transforms.evolve import COLUMNS
@@ -101,7 +101,7 @@ def test_texts_stay_that_records_favour_and_are_charged_once(refined: pathlib.Pa
     assert {row['label_words'] for row in rows if row['label'] == 'billing'} == {'Billing'}
     report = json.loads((folder / 'out' / run_files.REPORT).read_text())
     check_document('privacy-report', json.dumps(report))
-    params = report['mechanism']
+    params = report['method']['mechanism']
     noise = text_votes.solve_noise_scale(epsilon=20.0, delta=1e-2, rounds=1, nearest=params['nearest'])
     assert report['rho_total'] == 1 / (2 * noise**2) and params['noise_scale'] == noise
     assert 19.9 < report['epsilon'] == text_votes.TextVoteParams(**params).epsilon(1e-2) <= 20.0
@@ -134,7 +134,7 @@ def test_a_release_is_refined_as_files_are_and_may_be_a_reference(refined: pathl
     refine(folder, folder / 'out', output=str(folder / 'third'), keep='2')
     report = json.loads((folder / 'third' / run_files.REPORT).read_text())
     assert any("counts the run 'out' too" in text for text in report['assumptions_of_curator'])
-    assert [release['run_id'] for release in report['releases']] == ['out']
+    assert [release['run_id'] for release in report['method']['releases']] == ['out']
     assert report['epsilon'] > report['epsilon_of_run']
     # As public text of another run's prompts: it has all that a reference needs.
     given = job_config(
@@ -191,7 +191,7 @@ def release(folder: pathlib.Path, report: str) -> pathlib.Path:
     return place
 
 
-SOUND = json.loads(older_report('first', {'dataset': 'mail', 'run_number': 1, 'rho': 0.1}))
+SOUND = json.loads(released_report('first', {'dataset': 'mail', 'run_number': 1, 'rho': 0.1}))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_the_plan_counts_texts_and_says_where_noise_drowns_votes(folder: pathlib
     run = config(folder)
     plan = methods.of(run).plan(methods.solve(run))
     assert (plan.candidates, plan.examples) == (len(TEXTS), len(TEXTS) // 2) and plan.warnings == ()
-    check_document('voting-plan', plan.to_json())
+    check_document('plan', plan.to_json())
     faint = config(folder, epsilon=0.1, nearest=1)
     (warning,) = methods.of(faint).plan(methods.solve(faint)).warnings
     assert 'the votes drown in it. Give fewer texts, raise --nearest or --epsilon' in warning
@@ -229,7 +229,7 @@ def test_the_plan_counts_texts_and_says_where_noise_drowns_votes(folder: pathlib
     arguments = (*arguments, '--delta', '1e-2', '--epsilon', '20', '--keep', '3')
     done = in_this_process('plan', *arguments, '--json')
     assert done.returncode == 0, done.stderr
-    check_document('voting-plan', done.stdout)
+    check_document('plan', done.stdout)
     assert json.loads(done.stdout)['examples'] == 3
     shown = ' '.join(in_this_process('plan', *arguments).stdout.split())
     assert f'{len(TEXTS)}, of which 3 stay at the most' in shown

@@ -6,9 +6,9 @@ import json
 import math
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from models.privacy import intact
+from models.privacy import codec
 from models.privacy.accounting.conversion import RenyiCurve
 from models.privacy.events import (
     ComposedDpEvent,
@@ -22,13 +22,9 @@ from models.privacy.events import (
     ZCDpEvent,
 )
 
-SCHEMA = 'dp-corpus/run-cost'
-SCHEMA_VERSION = 1
 # Costs under different relations do not add up. The dataset states which unit is added or removed, a
 # record or a user (`pipeline.ledger.budget.Dataset`).
-NeighboringRelation = typing.Literal['add-or-remove-one']
-
-_EVENTS: Mapping[str, type] = {kind.__name__: kind for kind in typing.get_args(DpEvent)}
+NeighboringRelation = Literal['add-or-remove-one']
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,12 +34,18 @@ class RunCost:
     Every stage is charged, whatever its output. Nothing here depends on the records.
 
     Attributes:
-        stages: Event by name of the stage, in the order of the run; not empty.
+        schema: What kind of document this is.
+        schema_version: Changes with every change that a reader has to know of.
         neighboring_relation: What two neighbouring datasets differ in, for every stage.
+        stages: Event by name of the stage, in the order of the run; not empty.
     """
 
-    stages: Mapping[str, DpEvent]
+    __pydantic_config__: typing.ClassVar[Any] = codec.STRICT
+
+    schema: Literal['dp-corpus/run-cost'] = 'dp-corpus/run-cost'
+    schema_version: Literal[1] = 1
     neighboring_relation: NeighboringRelation = 'add-or-remove-one'
+    stages: Mapping[str, DpEvent]
 
     def __post_init__(self) -> None:
         if self.neighboring_relation not in typing.get_args(NeighboringRelation):
@@ -104,45 +106,25 @@ class RunCost:
 
     def to_json_object(self) -> dict[str, Any]:
         """The cost as an object for `json`; `from_json_object` reads it back."""
-        return {
-            'schema': SCHEMA,
-            'schema_version': SCHEMA_VERSION,
-            'neighboring_relation': self.neighboring_relation,
-            'stages': {name: _to_object(event) for name, event in self.stages.items()},
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
-    @intact.reading('a cost', 'Restore the ledger that holds it')
-    def from_json_object(cls, found: Mapping[str, Any]) -> 'RunCost':
+    def from_json_object(cls, found: Any) -> 'RunCost':
         """Reads a cost.
 
         Raises:
             ValueError: It is of another schema, or holds an event or a field that is not known.
         """
-        schema = (found.get('schema'), found.get('schema_version'))
-        if schema != (SCHEMA, SCHEMA_VERSION):
-            raise ValueError(
-                f'Expected schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
-                'Use the version of dp-corpus that wrote it.'
-            )
-        return cls(
-            stages={name: _from_object(event) for name, event in found['stages'].items()},
-            neighboring_relation=found['neighboring_relation'],
-        )
+        return codec.read_object(cls, found, 'a cost of this version', 'Restore the ledger that holds it')
 
     def to_json(self) -> str:
         """The cost as one JSON object."""
         return json.dumps(self.to_json_object(), ensure_ascii=False)
 
     @classmethod
-    @intact.reading('a cost', 'Restore the ledger that holds it')
     def from_json(cls, text: str) -> 'RunCost':
-        """Reads `to_json`.
-
-        Raises:
-            ValueError: As `from_json_object`.
-        """
-        return cls.from_json_object(json.loads(text))
+        """Reads `to_json`; errors as `from_json_object`."""
+        return codec.read(cls, text, 'a cost of this version', 'Restore the ledger that holds it')
 
 
 def curve_of(event: DpEvent) -> RenyiCurve:
@@ -193,37 +175,3 @@ def compose(curves: Iterable[RenyiCurve]) -> RenyiCurve:
         largest_order=min((curve.largest_order for curve in curves), default=math.inf),
         sampled=tuple((q, z, steps) for (q, z), steps in sorted(sampled.items())),
     )
-
-
-def _to_object(event: DpEvent) -> dict[str, Any]:
-    """An event as the name of its class and its fields."""
-    values = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    if 'event' in values:
-        values['event'] = _to_object(values['event'])
-    if 'events' in values:
-        values['events'] = [_to_object(part) for part in values['events']]
-    return {'kind': type(event).__name__} | values
-
-
-def _from_object(found: Any) -> DpEvent:
-    kind = _EVENTS.get(found.get('kind', '')) if isinstance(found, Mapping) else None
-    if kind is None:
-        raise ValueError(
-            f'Expected one of the events {sorted(_EVENTS)}, got event={found!r}. '
-            'Use the version of dp-corpus that wrote it.'
-        )
-    values = {name: value for name, value in found.items() if name != 'kind'}
-    names = {field.name for field in dataclasses.fields(kind)}
-    if values.keys() != names:
-        raise ValueError(
-            f'Expected the fields {sorted(names)} of {kind.__name__}, got fields={sorted(values)}. '
-            'Use the version of dp-corpus that wrote it.'
-        )
-    if 'event' in names:
-        values['event'] = _from_object(values['event'])
-    if 'events' in names:
-        values['events'] = tuple(_from_object(part) for part in values['events'])
-    try:
-        return typing.cast(DpEvent, kind(**values))
-    except TypeError as error:
-        raise ValueError(f'Expected numbers in {kind.__name__}, got fields={values!r}.') from error

@@ -5,17 +5,15 @@ from one into the other (METHOD 8). `PrivacyReport` answers the
 checklist of METHOD 9 (PP appendix C, after Ponomareva et al. 2023, section 5.3.3; PP =
 Amin et al. 2024).
 
-released.py and restricted.py hold the types; groups.py, ledger.py and totals.py hold the parts on the
-plan, on other runs and on the corpus; figures.py checks that figures follow from one another. build.py
-makes a report from the facts of each part of the mechanism (models/privacy/facts.py) and from the
-sentences of words.py that belong to no part. earlier_releases.py adds up what went into a run. codec.py
-reads and writes the JSON.
+What a run did with the records is one of three types: `Predicted`, `Tuned` or `Voted`. Every figure of a
+report follows from it and from delta, and every sentence from both: `words` renders the templates of that
+type. build.py puts a report together; composition.py adds up what went into a run; groups.py, ledger.py and
+totals.py hold the parts on the plan, on other runs and on the corpus.
 """
 
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_down, format_exact, format_up
 from models.privacy.report.build import build_privacy_report
-from models.privacy.report.codec import SCHEMA_VERSION
 from models.privacy.report.groups import (
     CellCounts,
     Cells,
@@ -34,14 +32,10 @@ from models.privacy.report.ledger import (
     MixedLedgerEntry,
     epsilon_of_budget,
 )
-from models.privacy.report.released import (
-    PRIVACY_REPORT_SCHEMA,
-    RELEASABLE,
-    PrivacyReport,
-)
+from models.privacy.report.predicted import GivenReference, Predicted
+from models.privacy.report.released import RELEASABLE, Described, PrivacyReport
 from models.privacy.report.restricted import (
     RESTRICTED,
-    RESTRICTED_REPORT_SCHEMA,
     BatchEpsilon,
     BatchFacts,
     ContextSpending,
@@ -54,14 +48,13 @@ from models.privacy.report.restricted import (
     ex_post_losses,
 )
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
+from models.privacy.report.tuned import Tuned
+from models.privacy.report.voted import Voted
 
 __all__ = [
     'BUDGET_SLACK',
-    'PRIVACY_REPORT_SCHEMA',
     'RELEASABLE',
     'RESTRICTED',
-    'RESTRICTED_REPORT_SCHEMA',
-    'SCHEMA_VERSION',
     'BatchEpsilon',
     'BatchFacts',
     'CellCounts',
@@ -69,19 +62,20 @@ __all__ = [
     'CenterCounts',
     'ChosenTotals',
     'Clusters',
-    'CorpusTotals',
-    'StructuredTotals',
     'ContextSpending',
+    'CorpusTotals',
     'CountSource',
+    'Described',
     'ExPostLosses',
+    'GaussianLedgerEntry',
+    'GivenReference',
     'GroupContexts',
     'GroupPlan',
     'LabelTotals',
-    'GaussianLedgerEntry',
     'LedgerEntry',
     'MixedLedgerEntry',
-    'epsilon_of_budget',
     'PlaceLoss',
+    'Predicted',
     'PrivacyReport',
     'RestrictedReport',
     'RhoStage',
@@ -90,9 +84,13 @@ __all__ = [
     'Setting',
     'SpendingOfBatch',
     'Statement',
+    'StructuredTotals',
+    'Tuned',
     'TunedTotals',
+    'Voted',
     'build_privacy_report',
     'context_spending',
+    'epsilon_of_budget',
     'ex_post_losses',
     'format_down',
     'format_exact',

@@ -1,16 +1,11 @@
-"""The public groups of a run, by label and cluster: their types, and their facts for a report."""
+"""The public groups of a run, by label and cluster."""
 
 import dataclasses
 import typing
 from collections.abc import Sequence
 from typing import Literal
 
-from models.privacy import counts
-from models.privacy.facts import Facts
-
 CountSource = Literal['declared', 'noisy']
-# The stage of the counts that give the groups' sizes, as reports name it.
-COUNTS = 'Noisy counts'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,98 +184,3 @@ def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
         )
         for label, members in groups.items()
     )
-
-
-def use_of_counts(*, reads_batches: bool) -> str:
-    """What the noisy counts are used for, as the end of a sentence."""
-    if reads_batches:
-        return 'from which the plan of batches follows'
-    return 'from which the number of texts of a label follows'
-
-
-def facts(
-    noisy_counts_rho: float,
-    clusters: Clusters | None,
-    cells: Cells | None = None,
-    *,
-    reads_batches: bool = True,
-) -> tuple[Facts, ...]:
-    """The facts of the groups, in the order of payment.
-
-    Args:
-        noisy_counts_rho: zCDP cost of the noisy counts that give the batches; 0 if the settings
-            gave the batches.
-        clusters: Where the clusters come from; None without clusters.
-        cells: Which values examples are given by noisy counts; None if they are given none.
-        reads_batches: Whether records are read in the batches of a plan.
-    """
-    parts: tuple[Facts, ...] = () if cells is None else (_cell_facts(cells),)
-    parts = parts if clusters is None else (*parts, *cluster_facts(clusters))
-    group = 'label' if clusters is None else 'cluster'
-    if not (noisy_counts_rho or reads_batches):
-        return parts
-    if not noisy_counts_rho:
-        plan = f'The number of batches of a {group} comes from the settings. {_EVERY_BATCH}'
-        return (*parts, Facts(assumptions_enforced=(plan,)))
-    counted = counts.facts(
-        noisy_counts_rho,
-        stage=COUNTS,
-        cells='label' if clusters is None else 'label and cluster',
-        use=use_of_counts(reads_batches=reads_batches),
-        variable='noisy_counts',
-        meaning='the noisy counts',
-    )
-    if not reads_batches:
-        return *parts, counted
-    plan = f'The number of batches of a {group} comes from its noisy count. {_EVERY_BATCH}'
-    return (*parts, dataclasses.replace(counted, assumptions_enforced=(plan,)))
-
-
-def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
-    """The facts of the clusters, in the order of payment: their centres, and the counts per centre."""
-    centers = Facts(
-        assumptions_enforced=(_NEAREST,), assumptions_of_curator=(_PUBLIC_CENTERS,), sources=(_PAPER,)
-    )
-    return centers, counts.facts(
-        clusters.counts_rho,
-        stage='Noisy counts per centre',
-        cells='label and centre',
-        use='from which the centres that a label keeps follow',
-        variable='center_counts',
-        meaning='the noisy counts per centre',
-    )
-
-
-def _cell_facts(cells: Cells) -> Facts:
-    """The facts of the counts of cells."""
-    counted = counts.facts(
-        cells.counts_rho,
-        stage='Noisy counts per cell',
-        cells=f'label and values of {", ".join(cells.fields)}',
-        use='from which the values that examples are given follow',
-        variable='cell_counts',
-        meaning='the noisy counts per cell',
-    )
-    return dataclasses.replace(
-        counted,
-        assumptions_enforced=(
-            'The cells come from the schema. Which values an example is given follows from the noisy counts, '
-            'its number, its batch in the plan and the name of the run: a function of public values. All '
-            'records of a batch vote on each of its examples, whatever their own values are.',
-        ),
-        assumptions_of_curator=(
-            'The fields whose mix is counted were chosen without a look at the records.',
-        ),
-    )
-
-
-_PAPER = 'CL: Clustering improves differentially private inference, sections 4 and 5.'
-_EVERY_BATCH = 'Every planned batch emits, an empty one too.'
-_NEAREST = (
-    'The cluster of a record is the kept centre nearest to its embedding, a function of its own text '
-    'and of the centres; centres made with another embedder are refused.'
-)
-_PUBLIC_CENTERS = (
-    'The corpus that the cluster centres were fitted on is public and was chosen without looking at the '
-    'records.'
-)

@@ -2,16 +2,16 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from models.privacy import accounting
-from models.privacy.facts import Facts
-from models.privacy.numbers import format_exact, format_up
+from models.privacy.events import DpEvent
 
 # Relative slack of a budget, because decimal numbers are not exact in binary.
 BUDGET_SLACK = 1e-12
-# By how much a sum of losses on a grid may lie above what it stands for, as a share and beyond it, and the
-# cost of a Gaussian that dominates discrete noise above that of the noise, as a share.
-_GRID, _MORE_THAN_DISCRETE = 1e-3, 1e-3
+# By how much a sum of losses on a grid may lie above what it stands for, as a share and beyond it.
+_GRID = 1e-3
 # Of an epsilon that was given, and that of the rho which it allows.
 _SAME = 1e-6
 
@@ -38,6 +38,9 @@ class LedgerEntry:
             let in, and a lower budget does not take back.
         epsilon_bound: The same at `delta`: the guarantee where outputs decided on runs or their cost.
     """
+
+    # By which share a charge may differ from what is computed here.
+    tolerance: ClassVar[float] = 1e-9
 
     dataset: str
     run_number: int
@@ -85,9 +88,16 @@ class LedgerEntry:
                 f'rho_budget={self.rho_budget!r}. Take the entry from the ledger and do not edit it.'
             )
 
-    def is_charge_of(self, rho: float) -> bool:
-        """Whether this is the charge of a run of ρ-zCDP."""
-        return math.isclose(self.rho, rho, rel_tol=1e-9)
+    @property
+    def is_by_rho(self) -> bool:
+        """Whether `epsilon_after` is that of `rho_after`, and not a smaller one of the losses."""
+        by_rho = accounting.epsilon_from_rho(self.rho_after, self.delta)
+        return self.epsilon_after >= by_rho * (1 - _SAME)
+
+    def charge_of(self, costs: Sequence[DpEvent]) -> float | None:
+        """The charge of a run with these costs; None where it cannot be charged so."""
+        curve = accounting.compose(map(accounting.curve_of, costs))
+        return None if curve.sampled else curve.rho
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_rho(self.rho_after, self.delta)
@@ -117,6 +127,9 @@ class MixedLedgerEntry(LedgerEntry):
 
     order: float
 
+    def charge_of(self, costs: Sequence[DpEvent]) -> float | None:
+        return accounting.compose(map(accounting.curve_of, costs)).rho_at(self.order)
+
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_at_order(self.order, self.order * self.rho_after, self.delta)
 
@@ -144,6 +157,9 @@ class GaussianLedgerEntry(LedgerEntry):
         failure_budget: What it may come to; the budget holds at what is left of `delta`.
     """
 
+    # A charge is searched for in steps, which another machine or library may round in another way.
+    tolerance: ClassVar[float] = 1e-3
+
     failure: float
     failure_after: float
     failure_budget: float
@@ -158,9 +174,8 @@ class GaussianLedgerEntry(LedgerEntry):
             )
         super().__post_init__()
 
-    def is_charge_of(self, rho: float) -> bool:
-        # A Gaussian that dominates discrete noise has a little more.
-        return -1e-9 <= self.rho / rho - 1 <= _MORE_THAN_DISCRETE
+    def charge_of(self, costs: Sequence[DpEvent]) -> float | None:
+        return accounting.gaussian_rho(costs, self.failure)
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_gaussian(self.rho_after, self.delta - self.failure_after)
@@ -173,21 +188,23 @@ class GaussianLedgerEntry(LedgerEntry):
         return 0 <= self.epsilon_after <= computed * (1 + _GRID) + _GRID
 
 
-def check_charge(entry: LedgerEntry | None, rho_total: float | None) -> None:
+def check_charge(entry: LedgerEntry, costs: Iterable[DpEvent]) -> None:
     """Refuses an entry in which the charge is not the cost of the run.
 
     Args:
-        entry: The run's; None where no ledger charged it.
-        rho_total: zCDP cost of the run; None where no price was known in advance.
+        entry: The run's.
+        costs: Event of each of its stages; none without a price in advance.
 
     Raises:
         ValueError: The costs differ.
     """
-    if entry is not None and (rho_total is None or not entry.is_charge_of(rho_total)):
+    costs = list(costs)
+    charge = entry.charge_of(costs) if costs else None
+    if charge is None or not math.isclose(entry.rho, charge, rel_tol=entry.tolerance):
         raise ValueError(
             'Expected the ledger to have charged what the run costs, got '
-            f'charged={entry.rho!r}, rho_total={rho_total!r}. A run without a price in advance is charged to '
-            'no ledger: pass none.'
+            f'charged={entry.rho!r}, computed={charge!r}. Take the entry from the ledger and do not edit it. '
+            'A run without a price in advance is charged to no ledger.'
         )
 
 
@@ -213,61 +230,3 @@ def epsilon_of_budget(
         return accounting.epsilon_from_rho(rho, delta) if given is None else given
     found = accounting.epsilon_at_order(order, order * rho, delta)
     return given if given is not None and math.isclose(found, given, rel_tol=1e-6) else found
-
-
-def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
-    """The guarantee for all runs on the dataset up to this one, in words; numbers are rounded upwards.
-
-    Args:
-        ledger: The run's entry.
-        one: The unit of privacy, as a noun.
-    """
-    delta = format_exact(ledger.delta)
-    found = ledger.epsilon_bound
-    shown = format_exact(found) if found == ledger.epsilon_budget else format_up(found)
-    figures = (
-        f'(ε = {format_up(ledger.epsilon_after)}, δ = {delta})-differentially private, under adding or '
-        f'removing any one {one}'
-    )
-    match ledger:
-        case MixedLedgerEntry(order=order):
-            budget = f'ε = {shown} at this δ, kept at the Rényi order α = {order:.6g}'
-        case GaussianLedgerEntry(failure_budget=failure):
-            budget = (
-                f'ε = {shown} at this δ, kept as a Gaussian mechanism at noise multiplier '
-                f'{math.sqrt(0.5 / ledger.rho_bound):.6g} for all but {format_up(failure)} of δ'
-            )
-        case _:  # in zCDP alone; of another kind of cost ρ-zCDP would say more than is known
-            budget = f'ε = {shown} at this δ'
-            by_rho = accounting.epsilon_from_rho(ledger.rho_after, ledger.delta)
-            hence = 'hence' if ledger.epsilon_after >= by_rho * (1 - _SAME) else 'and by their losses'
-            figures = f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, {hence} {figures}'
-    if ledger.run_number == 1:
-        return (
-            f"the first run on dataset '{ledger.dataset}' that the ledger has charged is this one, and is "
-            f'{figures}. The ledger starts no run past its budget of {budget}.'
-        )
-    # A sum that depends on outputs bounds nothing by itself; a budget set in advance does, and the largest
-    # that stood: outputs may have let in what it had room for (README, 7).
-    which, after = 'budget', 'it'
-    if ledger.rho_bound > ledger.rho_budget:
-        which = 'largest budget since the first of them was charged'
-        after = 'the smaller one that stands now'
-    return (
-        f"all {ledger.run_number:,} runs on dataset '{ledger.dataset}' that the ledger has charged up to and "
-        f'including this one are together {figures}, for all their outputs taken as one. Where the cost of a '
-        f'run, or whether to start it, was decided by outputs of earlier ones, the {which} bounds all of '
-        f'them in place of the sum: {budget}. The ledger starts no run past {after}.'
-    )
-
-
-def facts(ledger: LedgerEntry | None) -> Facts:
-    """What the curator has to keep if a run was charged to a ledger, or to none."""
-    return Facts(
-        assumptions_of_curator=(
-            'Runs on the same records share a budget that the curator keeps.'
-            if ledger is None
-            else 'Every run on these records is charged to the same ledger under the same name, '
-            f"'{ledger.dataset}'.",
-        )
-    )

@@ -8,19 +8,19 @@ Source: CL = the paper on clusters and the median.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from models.privacy import codec
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
-from models.privacy.report import codec
 
 BatchFacts = BatchLoss | BatchSpending
 """What the curator learns of a batch beside its size: the losses of a median, or what contexts spent."""
 
-RESTRICTED_REPORT_SCHEMA = 'dp-corpus/restricted-report'
-RESTRICTED = 'Restricted to the curator. It holds true counts: never publish it.'
+RESTRICTED: Final = 'Restricted to the curator. It holds true counts: never publish it.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,9 @@ class RestrictedReport:
     traceback can.
 
     Attributes:
+        schema: What kind of document this is.
+        schema_version: Changes with every change that a reader has to know of.
+        audience: Who may read it.
         run_id: Public name of the run.
         records_read: Rows of the input, rejected ones included.
         rejected_by_reason: Rejected rows by the name of the reason.
@@ -147,62 +150,13 @@ class RestrictedReport:
         records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
-
-    Sample::
-
-        {
-          "schema": "dp-corpus/restricted-report",
-          "schema_version": 6,
-          "audience": "Restricted to the curator. It holds true counts: never publish it.",
-          "run_id": "visits-2025-06",
-          "records_read": 1201,
-          "rejected_by_reason": {"blank_text": 3},
-          "contexts_per_batch": {"0000-000000": 251, "0000-000001": 260},
-          "true_counts_by_group": [
-            {
-              "restricted_label": null,
-              "restricted_words": null,
-              "restricted_cluster": null,
-              "true_count": 511
-            }
-          ],
-          "records_in_reference": null,
-          "records_outside_structure": null,
-          "records_in_no_cell": null,
-          "records_left_out": null,
-          "losses": {
-            "run_ex_post_epsilon": 2.25,
-            "run_paper_epsilon": 3.5,
-            "loss_by_batch": {
-              "0000-000000": {"ex_post_epsilon": 2.25, "paper_epsilon": 3.5},
-              "0000-000001": {"ex_post_epsilon": 1.75, "paper_epsilon": 2.25}
-            },
-            "loss_by_place": [
-              {"tokens": 8, "mean": 0.5, "lower_decile": 0.25, "upper_decile": 0.875}
-            ]
-          },
-          "spending": null
-        }
-
-    With --reference `records_in_reference` is a number, with --json-schema or --regex
-    `records_outside_structure`, with --condition-on `records_in_no_cell`, and with --sample-rate
-    `records_left_out`. With individual accounting `losses` is null, and `spending`::
-
-        {
-          "share_spent_deciles": [0, 0.25, 0.5, 0.625, 0.75, 0.875, 1, 1, 1, 1, 1],
-          "share_voting": [1, 1, 0.875, 0.5],
-          "spending_by_batch": {
-            "0000-000000": {
-              "stream_tokens": 4,
-              "mean_share_spent": 0.75,
-              "largest_share_spent": 1,
-              "last_voters": 125,
-              "first_silent": 2
-            }
-          }
-        }
     """
 
+    __pydantic_config__: ClassVar[Any] = codec.STRICT
+
+    schema: Literal['dp-corpus/restricted-report'] = 'dp-corpus/restricted-report'
+    schema_version: Literal[7] = 7
+    audience: Literal['Restricted to the curator. It holds true counts: never publish it.'] = RESTRICTED
     run_id: str
     records_read: int = dataclasses.field(repr=False)
     rejected_by_reason: Mapping[str, int] = dataclasses.field(repr=False)
@@ -215,19 +169,14 @@ class RestrictedReport:
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
 
-    @property
-    def audience(self) -> str:
-        """Who may read the report, in a sentence."""
-        return RESTRICTED
-
     def to_json(self) -> str:
         """The report as JSON text, marked as restricted."""
-        return codec.to_json(self, RESTRICTED_REPORT_SCHEMA)
+        return codec.to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> 'RestrictedReport':
         """Reads what `to_json` wrote; errors as `PrivacyReport.from_json`."""
-        return codec.from_json(cls, text, RESTRICTED_REPORT_SCHEMA)
+        return codec.read(cls, text, 'a restricted report of this version', 'Restore it as its run wrote it')
 
 
 def ex_post_losses(losses: Sequence[BatchLoss], params: MechanismParams) -> ExPostLosses:

@@ -4,97 +4,85 @@ The noisy votes are released, so this is the strongest attacker there is: one wh
 The corpus is a function of these votes, so an attacker with the corpus alone sees less.
 """
 
-import dataclasses
 import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from dp_accounting.pld import privacy_loss_mechanism
 
 from models.audits import batches as audit_batches
 from models.audits import one_run
-from models.audits.canaries import NOISE_LEFT, RETRIES, vote_scores
+from models.audits.canaries import vote_scores
 from models.clustering.embedder import Embedder
 from models.clustering.similarities import quantized, similarities
-from models.evolution.generation import Candidate, candidates_to_json
 from models.evolution.settings import EvolutionSettings
 from models.finetuning.units import Row
 from models.privacy import text_votes
 from models.privacy.randomness import RunKey
 from models.records import Record
-from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.evolve import graph
 from pipeline.methods.evolve.run import VotingRun
-from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER, RUN, RUN_KEY
+from transforms.durable import make_folder, write_file, write_key
+from transforms.evolve import embed, files, rounds, vote
+from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER, RUN
+
+# Log of the odds beside which no other counts.
+_SURE = 1e6
 
 
-class TextVotingCanaries(CanaryAuditor[VotingRun]):
-    """Audits votes on texts."""
+class TextVotingCanaries(Canaries[VotingRun]):
+    """Texts that vote for a text of the list each."""
+
+    attack = 'noisy votes and lists'
+    reads = 'released'
 
     def guarantee(self, run: VotingRun) -> one_run.Guarantee:
         params, delta = run.params, run.delta
         # The noise is a Gaussian on the whole multiples of a quantum, thousands of which make its scale.
         mu = math.sqrt(2 * params.rho)
-        return one_run.Guarantee(
-            epsilon=params.epsilon(delta),
-            delta=delta,
-            curve=lambda strength, epsilons: one_run.gaussian_deltas(strength * mu, epsilons),
-        )
 
-    def attacks(
+        def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
+            losses = privacy_loss_mechanism.GaussianPrivacyLoss(1 / (strength * mu))
+            return np.asarray(losses.get_delta_for_epsilon(epsilons))
+
+        return one_run.Guarantee(epsilon=params.epsilon(delta), delta=delta, curve=curve)
+
+    def scores(
         self,
         run: VotingRun,
         records: list[Record],
         coins: np.ndarray,
         *,
         seed: int,
-        sabotage: Sabotage,
         progress: Callable[[str], None],
-    ) -> tuple[one_run.Attack, ...]:
+    ) -> np.ndarray:
         progress('Loading the embedder')
         settings = graph.prepare(run)
         with tempfile.TemporaryDirectory() as work_dir:
-            rounds = _Rounds(settings, work_dir, sabotage, progress)
-            rounds.list_texts(1)
-            canaries = rounds.canaries(run, len(coins))
-            texts = [of[0].text for of in canaries]
+            voting = _Rounds(settings, work_dir, progress)
+            voting.list_texts(1)
+            canaries = voting.canaries(run, len(coins))
             present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
-            if sabotage == 'own-text':
-                rounds.add_to_list([record.text for record in present])
-            rounds.embed(records, present)
-            votes = np.zeros(len(coins))
+            voting.embed(records, present)
+            scores = np.zeros(len(coins))
             for number in range(1, settings.params.rounds + 1):
                 if number > 1:
-                    rounds.list_texts(number)
-                votes += rounds.scores(canaries, number)
-            listed = rounds.listed_texts()
-        is_listed = np.array([text in listed for text in texts], np.float64)
-        return (
-            one_run.Attack(name='noisy votes', reads='released', scores=votes, present=coins),
-            one_run.Attack(name='listed texts', reads='released', scores=is_listed, present=coins),
-        )
+                    voting.list_texts(number)
+                scores += voting.scores(canaries, number)
+            listed = voting.listed_texts()
+        # Nobody else has the text of a canary: the attacker who reads it is sure.
+        return scores + np.array([_SURE * (of[0].text in listed) for of in canaries])
 
 
 class _Rounds:
     """One run of the rounds, by the functions that a run's steps call; only Beam is left out."""
 
-    def __init__(
-        self,
-        settings: EvolutionSettings,
-        work_dir: str,
-        sabotage: Sabotage,
-        progress: Callable[[str], None],
-    ) -> None:
-        from transforms.durable import make_folder, write_file, write_key
-
-        noise = NOISE_LEFT.get(sabotage, 1.0) * settings.params.noise_scale
-        self._settings = dataclasses.replace(
-            settings, params=dataclasses.replace(settings.params, noise_scale=noise)
-        )
-        self._work_dir, self._sabotage, self._progress = work_dir, sabotage, progress
+    def __init__(self, settings: EvolutionSettings, work_dir: str, progress: Callable[[str], None]) -> None:
+        self._settings, self._work_dir, self._progress = settings, work_dir, progress
         self._key = RunKey.new()
         self._embedder: Embedder = settings.embedder.load_embedder()
         for folder in (ROUNDS_FOLDER, BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER):
@@ -105,28 +93,9 @@ class _Rounds:
 
     def list_texts(self, number: int) -> None:
         """Samples and writes the list of a round."""
-        from transforms.evolve import rounds as steps
-
         self._progress(f'{self._settings.stage_of(number)}: sampling and listing texts')
-        steps.sample_here(self._settings, self._work_dir, number)
-        steps.write_list(self._settings, self._work_dir, number, self._embedder)
-
-    def add_to_list(self, texts: Sequence[str]) -> None:
-        """Breaks the first list: texts of records stand among the candidates."""
-        from transforms.evolve import files
-
-        names = [files.candidates_name(1), os.path.basename(files.vectors_path(self._work_dir, 1))]
-        listed = files.read_candidates(self._work_dir, 1)
-        vectors = files.read_vectors(self._work_dir, 1)
-        own = tuple(
-            Candidate(name=f'9999-000000-{place:04d}', text=text, label=None)
-            for place, text in enumerate(texts)
-        )
-        vectors = np.concatenate([vectors, self._embedder.embed(texts)])
-        contents = candidates_to_json(1, (*listed, *own)).encode(), files.vectors_to_bytes(vectors)
-        for name, content in zip(names, contents, strict=True):
-            with open(files.round_path(self._work_dir, name), 'wb') as file:
-                file.write(content)
+        rounds.sample_here(self._settings, self._work_dir, number)
+        rounds.write_list(self._settings, self._work_dir, number, self._embedder)
 
     def canaries(self, run: VotingRun, count: int) -> list[list[Record]]:
         """Canaries whose texts are those of the list, one for each text and label, with a number behind.
@@ -134,8 +103,6 @@ class _Rounds:
         Raises:
             ValueError: There are fewer texts.
         """
-        from transforms.evolve import files
-
         labels, listed = self._settings.labels, files.read_candidates(self._work_dir, 1)
         if count > len(labels) * len(listed):
             raise ValueError(
@@ -143,13 +110,10 @@ class _Rounds:
                 f'{count}, labels={len(labels)}, texts={len(listed)}. Give fewer canaries, or more texts.'
             )
         texts = [f'{listed[number // len(labels)].text} {number:06d}' for number in range(count)]
-        return canary_audit.canary_records(texts, canary_audit.labels_of(run, count), run)
+        return canary_audit.canary_records(texts, run)
 
     def embed(self, records: list[Record], present: list[Record]) -> None:
         """Embeds the units, those of the input apart."""
-        from transforms.durable import write_file
-        from transforms.evolve import embed, files
-
         self._progress('Embedding records')
         for shard, of_shard in enumerate((records, present)):
             data = embed.embedded(self._rows(of_shard), self._settings.labels, self._embedder)
@@ -164,20 +128,15 @@ class _Rounds:
 
         The attacker knows the other records, and expects half of the vote of every other canary.
         """
-        from transforms.evolve import embed, files, vote
-
         self._progress(f'{self._settings.stage_of(number)}: counting votes')
         listed = files.read_vectors(self._work_dir, number)
         others, own = (
             vote.votes_of_shard(embed.read_shard(self._work_dir, shard), listed, self._settings)
             for shard in (0, 1)
         )
-        tables = [others, own] * (2 if self._sabotage == 'counted-twice' else 1)
-        summed = vote.add_votes([table.tobytes() for table in tables])
-        noisy = np.mean([
-            self._drawn(summed, number)
-            for _ in range(RETRIES if self._sabotage == 'noise-again' else 1)
-        ], axis=0)  # fmt: skip
+        summed = vote.add_votes([others.tobytes(), own.tobytes()])
+        vote.draw_votes(summed, self._settings, self._work_dir, number)
+        noisy = files.read_generation(self._work_dir, number).votes
         unknown = noisy - text_votes.in_votes(others)
         found = np.zeros(len(canaries))
         groups = np.array([self._settings.labels.index(of[0].label) for of in canaries])
@@ -186,21 +145,6 @@ class _Rounds:
             votes_of = self._votes_of([canaries[place] for place in own_group], listed)
             found[own_group] = vote_scores(row, votes_of, self._settings.params.noise_scale)
         return found
-
-    def _drawn(self, summed: bytes, number: int) -> np.ndarray:
-        """The released votes of a round, `[G N]`; another release where there is one."""
-        from transforms.durable import write_key
-        from transforms.evolve import files, vote
-
-        path = files.round_path(self._work_dir, files.votes_name(number))
-        if os.path.exists(path):
-            os.remove(path)
-        if self._sabotage == 'noise-again':
-            # As if noise came from the operating system: under one key every retry draws the same.
-            os.remove(os.path.join(self._work_dir, RUN_KEY))
-            write_key(self._work_dir, RunKey.new())
-        vote.draw_votes(summed, self._settings, self._work_dir, number)
-        return files.read_generation(self._work_dir, number).votes
 
     def _votes_of(self, canaries: list[list[Record]], listed: np.ndarray) -> np.ndarray:
         """What each canary adds to the row of its label, if it is in: `[N m]`."""
@@ -215,6 +159,4 @@ class _Rounds:
 
     def listed_texts(self) -> set[str]:
         """All texts of the last list, which holds those before it."""
-        from transforms.evolve import files
-
         return {each.text for each in files.read_candidates(self._work_dir, self._settings.params.rounds)}

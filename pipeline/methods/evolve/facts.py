@@ -3,9 +3,8 @@
 from typing import Any
 
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
-from models.privacy.report import structure, text_votes
-from pipeline.methods import report_settings, start_corpus
+from models.privacy.report import Voted
+from pipeline.methods import report_settings
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import RefineSettings
 
@@ -32,16 +31,15 @@ HIDDEN_OF_REFINING = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_sc
 _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
 
-def facts(run: VotingRun, prepared: EvolutionSettings) -> MethodFacts:
+def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     """What the method tells a report."""
     own = run.method
-    structured = not isinstance(own, RefineSettings) and own.structure is not None
-    return text_votes.facts(
-        run.params,
-        start=start_corpus.facts_of_start(prepared),
-        sampling=(structure.FACTS_OF_SAMPLING,) if structured else (),
-        writes_texts=not isinstance(own, RefineSettings),
+    return Voted(
+        mechanism=run.params,
         releases=prepared.start_origin.releases,
+        start=prepared.start_origin.given if prepared.start else None,
+        writes_texts=not isinstance(own, RefineSettings),
+        has_structure=not isinstance(own, RefineSettings) and own.structure is not None,
     )
 
 
@@ -51,7 +49,7 @@ def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(own, RefineSettings):
         found = report_settings.shown(run.config, SHOWN_OF_REFINING, stated)
         found |= {'embedder': own.shown_embedder, 'keep': run.examples}
-        uses_model = own.resolved_embedder == 'decoder'
+        uses_model = own.embedder == 'decoder'
         if not run.input.attributes:
             del found['attributes']
     else:

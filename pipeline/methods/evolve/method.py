@@ -11,8 +11,9 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.evolve import follows, plan, run
+from pipeline.methods import report_settings
+from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.evolve import facts, follows, plan, run
 from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
@@ -33,8 +34,6 @@ _GIVEN = 'The texts are given, and none is sampled.'
 
 class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
     """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
-
-    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'counted-twice', 'own-text'})
 
     def plan(
         self, run: VotingRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
@@ -65,10 +64,8 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         return graph.generate(run, prepared, records)
 
     def reported(self, run: VotingRun, prepared: EvolutionSettings, plan: BatchPlan) -> Reported:
-        from pipeline.methods.evolve import facts
-
         found = facts.facts(run, prepared)
-        settings = facts.settings(run, tuple(found.settings))
+        settings = facts.settings(run, report_settings.names_of(found.mechanism))
         return Reported(facts=found, settings=settings, units=run.input.records)
 
     def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':
@@ -76,10 +73,10 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
 
         return pages.pages(run, prepared, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[VotingRun]:
+    def canaries(self) -> Canaries[VotingRun]:
         from pipeline.methods.evolve.canaries import TextVotingCanaries
 
-        return TextVotingCanaries(self.canary_sabotages)
+        return TextVotingCanaries()
 
 
 class Evolution(TextVoting[EvolveSettings]):

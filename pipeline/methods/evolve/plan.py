@@ -104,7 +104,7 @@ def plan_run(
     votes = votes_of_candidate(
         records=run.input.sampled_records or 0.0, candidates=sizes.last_list, nearest=params.nearest
     )
-    seconds = _EMBEDDING_SECONDS.get(own.resolved_embedder, _EMBEDDING_SECONDS['minilm'])
+    seconds = _EMBEDDING_SECONDS.get(own.embedder, _EMBEDDING_SECONDS['minilm'])
     return VotingPlan(
         rounds=params.rounds,
         candidates=sizes.candidates,
@@ -130,7 +130,7 @@ def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     records, noise = run.input.records, run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
     if records is not None and run.delta * records >= 1:
-        yield words.delta_relation(run.delta, records, 'declared', many)
+        yield words.macro('delta_relation', run.delta, records, 'declared', many)
     if votes < noise / 2:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (
@@ -176,13 +176,13 @@ _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
 def needed_memory(own: EvolveSettings | RefineSettings, dtype: Dtype) -> int:
     """Bytes that weights and the texts of a batch take at the least."""
-    item_bytes, embeds = _ITEM_BYTES[dtype], own.resolved_embedder == 'decoder'
+    item_bytes, embeds = _ITEM_BYTES[dtype], own.embedder == 'decoder'
     if isinstance(own, RefineSettings):
         return own.model_sizes.num_parameters * item_bytes if embeds else 0
     if own.endpoint is not None and not embeds:
         return 0
     length = own.max_prompt_tokens + own.max_example_tokens
-    cache = own.resolved_micro_batch_size * length * own.model_sizes.cache_bytes_per_token(item_bytes)
+    cache = own.rows_together * length * own.model_sizes.cache_bytes_per_token(item_bytes)
     return own.model_sizes.num_parameters * item_bytes + cache
 
 

@@ -1,34 +1,35 @@
-"""Canaries of fine-tuning: texts, told by the released adapter, and gradients, told by what stays private."""
+"""Canaries of fine-tuning: gradients of one component each, told by the noisy sums, which stay private.
+
+The released adapter follows from the sums. Losses of sentences under it told nothing, not even of an adapter
+that was trained without noise (docs/measured.md).
+"""
 
 from collections.abc import Callable
-from typing import cast
 
 import jax
 import numpy as np
 
-from models.audits import batches as audit_batches
-from models.audits import canaries as made_up
+from models import batching
 from models.audits import gradient_canaries, one_run
-from models.audits.gradient_canaries import CanaryUnit, TuningSabotage
+from models.audits.canaries import gradient_scores
 from models.decoders import family
-from models.finetuning.units import Unit, in_order
+from models.finetuning.units import Unit
 from models.privacy import counts
 from models.privacy.accounting import subsampled
-from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey
 from models.records import Record
-from pipeline.canaries import Sabotage
-from pipeline.methods import canary_audit
-from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.fine_tune import graph
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.fine_tune.run import TuningRun
 
 
-class TuningCanaries(CanaryAuditor[TuningRun]):
-    """Audits fine-tuning. Of four canaries three are gradients, and one is a text."""
+class TuningCanaries(Canaries[TuningRun]):
+    """Gradients of one component each, among those of a run."""
+
+    attack = 'noisy gradients'
+    reads = 'restricted'
 
     def guarantee(self, run: TuningRun) -> one_run.Guarantee:
-        if run.method.adapter is not None:
+        if run.card is not None:
             raise ValueError(
                 f'Expected a run that trains, got adapter={run.method.adapter!r}. Texts of a released '
                 'adapter cost nothing: leave it out.'
@@ -40,88 +41,37 @@ class TuningCanaries(CanaryAuditor[TuningRun]):
         def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
             # Nobody looks at what weaker noise than a sixteenth would give: the answer is beyond any audit.
             z = params.noise_multiplier / min(strength, 16.0)
-            found = subsampled.deltas_of_steps(
-                params.sampling_probability, z, params.tuning_steps, tuple(epsilons), sigma
-            )
-            return np.array(found)
+            q, steps = params.sampling_probability, params.tuning_steps
+            return np.array(subsampled.deltas_of_steps(q, z, steps, tuple(epsilons), sigma))
 
-        return one_run.Guarantee(
-            epsilon=subsampled.epsilon_of_event(params.event, delta), delta=delta, curve=curve
-        )
+        epsilon = subsampled.epsilon_of_event(params.event, delta)
+        return one_run.Guarantee(epsilon=epsilon, delta=delta, curve=curve)
 
-    def attacks(
+    def scores(
         self,
         run: TuningRun,
         records: list[Record],
         coins: np.ndarray,
         *,
         seed: int,
-        sabotage: Sabotage,
         progress: Callable[[str], None],
-    ) -> tuple[one_run.Attack, ...]:
-        progress('Loading the model')
-        settings = graph.prepare(run)
-        shapes = family.family_of(settings.model).adapter_shapes(settings.model, settings.lora_rank)
+    ) -> np.ndarray:
+        model = run.method.model
+        shapes = family.family_of(model).adapter_shapes(model, run.lora_rank)
         size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
-        pulling = len(coins) * 3 // 4
-        if pulling > size:
+        if len(coins) > size:
             raise ValueError(
-                'Expected a number of the adapter for each canary that is a gradient, got canaries='
-                f'{len(coins)}, of which three in four are, adapter_parameters={size}. Give fewer '
-                'canaries, or a higher --lora-rank.'
+                f'Expected a number of the adapter for each canary, got canaries={len(coins)}, '
+                f'adapter_parameters={size}. Give fewer canaries, or a higher --lora-rank.'
             )
-        rng = np.random.default_rng([seed, 4])
-        components = rng.choice(size, pulling, replace=False)
-        texts = made_up.texts(len(coins) - pulling, seed, [record.text for record in records])
-        labels = canary_audit.labels_of(run, len(coins))
-        own = canary_audit.canary_records([''] * pulling + texts, labels, run)
-        key = RunKey.new()
-        # Rows of the file: canaries that are left out have theirs too.
-        rows = rng.permutation(len(records) + len(coins))
-        # Of each canary, in their order.
-        units = [_units_of(run, settings.params, of, key)[0] for of in own]
-        others = _units_of(run, settings.params, records, key)
-        progress('Fine-tuning with canaries')
-        trained = gradient_canaries.train_with_canaries(
-            settings,
-            key,
-            [
-                *(CanaryUnit(unit=unit, component=None, row=int(rows[len(coins) + place]))
-                  for place, unit in enumerate(others)),
-                *(CanaryUnit(unit=units[place],
-                             component=int(components[place]) if place < pulling else None,
-                             row=int(rows[place]))
-                  for place in np.flatnonzero(coins)),
-            ],
-            components,
-            units[pulling:],
-            cast(TuningSabotage, sabotage),
-            len(rows),
-        )  # fmt: skip
-        params = settings.params
-        of_gradients, of_texts = coins[:pulling], coins[pulling:]
-        return (
-            one_run.Attack(
-                name='losses of texts',
-                reads='released',
-                scores=trained.losses_before - trained.losses_after,
-                present=of_texts,
-            ),
-            one_run.Attack(
-                name='noisy gradients',
-                reads='restricted',
-                scores=gradient_canaries.gradient_scores(trained.components, params),
-                present=of_gradients,
-            ),
-            one_run.Attack(
-                name='gradients by row',
-                reads='restricted',
-                scores=gradient_canaries.piece_scores(trained.components, rows[:pulling], len(rows), params),
-                present=of_gradients,
-            ),
+        components = np.random.default_rng([seed, 4]).choice(size, len(coins), replace=False)
+        key, present = RunKey.new(), np.flatnonzero(coins)
+        units = [
+            Unit(unit_hash=batching.unit_hash(key, f'canary {number}'), ordinal=0, label=None, texts=())
+            for number in present
+        ]
+        progress('Adding up gradients')
+        sums = gradient_canaries.noisy_components(
+            shapes, run.params, key, run.run_id, units, components[present], components
         )
-
-
-def _units_of(run: TuningRun, params: TuningParams, records: list[Record], key: RunKey) -> list[Unit]:
-    placed = audit_batches.placements(records, run.input.label_values, params, key)
-    return in_order((digest, label, texts) for digest, label, _, texts in placed)
+        return gradient_scores(sums, run.params)

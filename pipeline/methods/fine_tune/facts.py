@@ -1,11 +1,9 @@
 """What a report says of a fine-tuning run: its facts and its settings."""
 
-from typing import Any
+from typing import Any, Literal
 
-from models.finetuning.adapter import AdapterCard
 from models.finetuning.settings import TuningSettings
-from models.privacy.facts import Facts, MethodFacts
-from models.privacy.report import earlier_releases, structure, tuning
+from models.privacy.report import Tuned
 from pipeline.methods import report_settings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.run import TuningRun
@@ -26,29 +24,25 @@ SHOWN = (
 HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
-def facts(run: TuningRun, prepared: TuningSettings) -> MethodFacts:
+def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
     """What the method tells a report."""
     own, card = run.method, run.card
-    releases = prepared.warm_origin.releases if card is None else card.handed_on()
-    sampling = () if own.structure is None else (structure.FACTS_OF_SAMPLING,)
+    label_mix: Literal['given', 'counted'] | None = None
     if own.label_mix:
-        sampling = (*sampling, tuning.LABEL_MIX)
-    elif prepared.params.label_mix_rho is not None and own.writes_texts:
-        sampling = (*sampling, tuning.COUNTED_MIX)
-    return tuning.facts(
-        prepared.params,
-        None if card is None else releases[0],
-        (*_warm_start(card, prepared), *sampling),
-        writes_texts=own.writes_texts,
-        releases=releases,
-    )
-
-
-def _warm_start(card: AdapterCard | None, prepared: TuningSettings) -> tuple[Facts, ...]:
-    """What the texts are that the adapter was trained on before its first private step; nothing without."""
+        label_mix = 'given'
+    elif run.params.label_mix_rho is not None and own.writes_texts:
+        label_mix = 'counted'
     is_warm = bool(prepared.warm_start) if card is None else card.warm_texts > 0
     origin = prepared.warm_origin if card is None else card.warm_start
-    return (earlier_releases.given_texts(tuning.WARM_START, origin),) if is_warm else ()
+    return Tuned(
+        mechanism=run.params,
+        releases=origin.releases if card is None else card.handed_on(),
+        trains=card is None,
+        writes_texts=own.writes_texts,
+        label_mix=label_mix,
+        warm_start=origin.given if is_warm else None,
+        has_structure=own.structure is not None,
+    )
 
 
 def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
@@ -64,14 +58,14 @@ def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         left_out += released.TRAINING_SETTINGS
     else:
         left_out.append('full')  # it has no rank
-        found['lora_rank'] = own.resolved_lora_rank
-        found['learning_rate'] = own.resolved_learning_rate
+        found['lora_rank'] = own.rank
+        found['learning_rate'] = own.rate
     if not own.label_mix:
         left_out.append('label_mix')
     if own.warm_start is None:
         left_out += ['warm_steps', 'warm_learning_rate']
     elif own.adapter is None:
-        found['warm_learning_rate'] = own.resolved_warm_learning_rate
+        found['warm_learning_rate'] = own.free_rate
     for name in left_out:
         found.pop(name, None)
     prompt = None if own.reads_records else "the adapter's"

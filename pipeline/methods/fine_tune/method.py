@@ -9,8 +9,8 @@ from models.privacy.report import PrivacyReport
 from models.records import Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import model_digest
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods import model_digest, report_settings
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.fine_tune import follows, plan, run
 from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
 from pipeline.methods.fine_tune.run import Config, TuningRun
@@ -33,9 +33,6 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
     scores = plan.SCORES
-    canary_sabotages = frozenset(
-        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
-    )
 
     def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -84,7 +81,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
         found = facts.facts(run, prepared)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records if run.card is None else round(run.params.units),
         )
 
@@ -93,7 +90,7 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
 
         return pages.pages(run, prepared, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[TuningRun]:
+    def canaries(self) -> Canaries[TuningRun]:
         from pipeline.methods.fine_tune.canaries import TuningCanaries
 
-        return TuningCanaries(self.canary_sabotages)
+        return TuningCanaries()

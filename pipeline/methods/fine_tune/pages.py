@@ -1,12 +1,11 @@
 """The files of a release beside its data: what people read, and the adapter where the run trained one."""
 
-import dataclasses
 from typing import cast
 
 from apache_beam.io.filesystems import FileSystems
 
 from models.finetuning import adapter as adapters
-from models.finetuning.adapter import AdapterCard, Prompt, Template
+from models.finetuning.adapter import AdapterCard, Prompt
 from models.finetuning.settings import TuningSettings
 from models.privacy.accounting import subsampled
 from models.privacy.report import PrivacyReport
@@ -80,8 +79,8 @@ def card(
         epsilon=privacy_report.epsilon,
         epsilon_of_run=subsampled.epsilon_of_event(prepared.params.event, run.delta),
         delta=run.delta,
-        mechanism=dataclasses.asdict(prepared.params),
-        template=cast('Template', dataclasses.asdict(prepared.template)),
+        mechanism=prepared.params,
+        template=prepared.template,
         prompt=cast('Prompt', prompt),
         labels=run.input.labels,
         attributes=run.input.attributes,

@@ -131,7 +131,7 @@ def plan_run(
         estimate=estimate,
         budget=budget,
         warnings=() if run.card is not None else _warnings(run),
-        warm_steps=run.method.resolved_warm_steps,
+        warm_steps=run.method.free_steps,
     )
 
 
@@ -155,7 +155,7 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
     found, params = [], run.params
     delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
     if run.input.records is not None and delta * run.input.records >= 1:
-        found.append(words.delta_relation(delta, run.input.records, 'declared', many))
+        found.append(words.macro('delta_relation', delta, run.input.records, 'declared', many))
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
@@ -226,7 +226,7 @@ def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
     sizes, item_bytes = run.method.model_sizes, _ITEM_BYTES[dtype]
     length = run.method.max_prompt_tokens + run.method.max_example_tokens
     weights = sizes.num_parameters * item_bytes
-    together = -(-run.method.resolved_micro_batch_size // devices)
+    together = -(-run.method.rows_together // devices)
     sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
     if run.method.adapter is not None:
         return weights + sampling
@@ -250,7 +250,7 @@ def _kept_memory(run: TuningRun, devices: int) -> int:
 def trained_memory(run: TuningRun, devices: int = 1) -> int:
     """Bytes that a device holds for all that is trained, a gradient of each of its units among them."""
     sizes = run.method.model_sizes
-    numbers = sizes.adapter_parameters(run.method.resolved_lora_rank)
+    numbers = sizes.adapter_parameters(run.method.rank)
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.

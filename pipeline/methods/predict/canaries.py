@@ -6,7 +6,6 @@ is weak.
 
 import collections
 import dataclasses
-import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,26 +17,32 @@ from models.audits import batches as audit_batches
 from models.audits import canaries as made_up
 from models.audits import one_run
 from models.batch_plan import BatchPlan
-from models.clustering.centers import ClusterSettings
 from models.generate.batch import BatchGenerator
 from models.privacy import counts
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record, SyntheticExample
-from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit, workers
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.predict import graph
 from pipeline.methods.predict.run import PredictionRun
-from transforms import cluster, condition, run_files
+from transforms import cluster, run_files
 from transforms.durable import write_file, write_key
 from transforms.plan import draw_plan
 from transforms.predict import load_generator
 
 
-class PredictionCanaries(CanaryAuditor[PredictionRun]):
-    """Audits votes on tokens by the corpus."""
+class PredictionCanaries(Canaries[PredictionRun]):
+    """Sentences among the contexts of votes on tokens."""
+
+    attack = 'pairs of words'
+    reads = 'released'
 
     def guarantee(self, run: PredictionRun) -> one_run.Guarantee:
+        if run.method.structure is not None:
+            raise ValueError(
+                'Expected no structure where canaries are sentences, got a json_schema or regex. Audit the '
+                'run without it: the votes and the noise are the same.'
+            )
         # Raises for an aggregate that has no price in advance.
         whole = run.cost.curve
 
@@ -45,98 +50,58 @@ class PredictionCanaries(CanaryAuditor[PredictionRun]):
             weaker = dataclasses.replace(whole, rho=strength**2 * whole.rho)
             return np.array([weaker.delta(float(epsilon)) for epsilon in epsilons])
 
-        delta = run.delta
-        return one_run.Guarantee(epsilon=whole.epsilon(delta), delta=delta, curve=curve)
+        return one_run.Guarantee(epsilon=whole.epsilon(run.delta), delta=run.delta, curve=curve)
 
-    def attacks(
+    def scores(
         self,
         run: PredictionRun,
         records: list[Record],
         coins: np.ndarray,
         *,
         seed: int,
-        sabotage: Sabotage,
         progress: Callable[[str], None],
-    ) -> tuple[one_run.Attack, ...]:
-        if run.method.structure is not None:
-            raise ValueError(
-                'Expected no structure where canaries are sentences, got a json_schema, regex or '
-                'grammar. Audit the run without it: the votes and the noise are the same.'
-            )
+    ) -> np.ndarray:
         settings = graph.generator_settings(run)
         settings.check_prompts(run.input.label_values)
         key = RunKey.new()
         texts = made_up.texts(len(coins), seed, [record.text for record in records])
-        canaries = canary_audit.canary_records(texts, canary_audit.labels_of(run, len(coins)), run)
+        canaries = canary_audit.canary_records(texts, run)
         present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
         progress('Forming the batches')
         plan, batches = form_batches(run, key, [*records, *present])
         progress('Loading the model')
         generator = load_generator(settings)
-        corpus: list[str] = []
-        for text in _texts(run, settings.reference, generator, plan, batches, key, sabotage, progress):
-            corpus += text
-        embedder = ClusterSettings(embedder='tfidf').load_embedder()
-        return (
-            one_run.Attack(
-                name='pairs of words',
-                reads='released',
-                scores=made_up.ngram_scores(texts, corpus),
-                present=coins,
-            ),
-            one_run.Attack(
-                name='neighbours',
-                reads='released',
-                scores=made_up.neighbour_scores(embedder.embed(texts), embedder.embed(corpus)),
-                present=coins,
-            ),
-        )
+        examples = _examples(run, settings.reference, generator, plan, batches, key, progress)
+        return made_up.ngram_scores(texts, [example.text for example in examples])
 
 
-def _texts(
+def _examples(
     run: PredictionRun,
     given: reference_lib.Reference | None,
     generator: BatchGenerator,
     plan: BatchPlan,
     batches: Sequence[Batch],
     key: RunKey,
-    sabotage: Sabotage,
     progress: Callable[[str], None],
-) -> Iterator[list[str]]:
-    """The texts of every batch, in the run's rounds."""
-    two_rounds = run.method.resolved_reference_rounds > 1
+) -> Iterator[SyntheticExample]:
+    """The examples of all batches, in the run's rounds."""
+    two_rounds = run.method.decoding_rounds > 1
     first = reference_lib.first_round(plan) if two_rounds else frozenset()
-    done = 0
+    ordered = sorted(batches, key=lambda batch: batch.batch_id not in first)
     released: dict[int, tuple[str, ...]] = {}
-    for batch in (batch for batch in batches if batch.batch_id in first):
-        done += 1
-        progress(f'Decoding batch {done:,} of {len(batches):,}')
-        examples = _decoded(generator, batch, key, sabotage, ())
-        whole = (example.text for example in examples if reference_lib.is_complete(example))
-        group = batch.batch_id.group
-        released[group] = (*released.get(group, ()), *whole)
-        yield [example.text for example in examples]
     later = None
-    if two_rounds:
-        later = reference_lib.ReleasedReference.of(released, plan, run.method.reference_size)
-    for batch in (batch for batch in batches if batch.batch_id not in first):
-        done += 1
+    for done, batch in enumerate(ordered, 1):
         progress(f'Decoding batch {done:,} of {len(batches):,}')
         texts: tuple[str, ...] = () if given is None else given.of_label(batch.label)
-        if later is not None:
-            texts = later.texts_by_group[batch.batch_id.group]
-        yield [example.text for example in _decoded(generator, batch, key, sabotage, texts)]
-
-
-def _decoded(
-    generator: BatchGenerator, batch: Batch, key: RunKey, sabotage: Sabotage, reference: Sequence[str]
-) -> Sequence[SyntheticExample]:
-    """The examples of a batch, by the run's mechanism or with the texts of contexts in their place."""
-    examples = generator.generate(batch, key, reference=reference).examples
-    if sabotage == 'none' or not batch.contexts:
-        return examples
-    own = itertools.cycle(context.texts[0] for context in batch.contexts)
-    return [dataclasses.replace(example, text=text) for example, text in zip(examples, own)]
+        group, is_first = batch.batch_id.group, batch.batch_id in first
+        if two_rounds and not is_first:
+            later = later or reference_lib.ReleasedReference.of(released, plan, run.method.reference_size)
+            texts = later.texts_by_group[group]
+        examples = generator.generate(batch, key, reference=() if is_first else texts).examples
+        if is_first:
+            whole = (example.text for example in examples if reference_lib.is_complete(example))
+            released[group] = (*released.get(group, ()), *whole)
+        yield from examples
 
 
 def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> tuple[BatchPlan, list[Batch]]:
@@ -150,25 +115,13 @@ def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> 
         records: All records of the run.
     """
     labels, params = run.input.label_values, run.params
-    clustering, centers, conditions, rho = None, None, None, run.method.count_rho
+    clustering, centers, rho = None, None, run.method.count_rho
     with tempfile.TemporaryDirectory() as folder:
         write_key(folder, key)
         # The key is of this audit alone: there is no other run to be told from.
         write_file(os.path.join(folder, run_files.RUN), b'{}')
-        if run.method.condition_on:
-            assert run.method.structure is not None  # `Structured.check`
-            in_cells = condition.in_cells(records, run.method.structure)
-            cells = run.method.structure.cells
-            conditions = condition.draw_conditions(
-                _true_counts(audit_batches.placements(in_cells, labels, params, key), labels, len(cells)),
-                folder,
-                fields=run.method.condition_on,
-                cells=cells,
-                labels=labels,
-                rho=run.method.resolved_condition_rho,
-            )
         if run.method.clusters is not None:
-            centers_rho, rho = counts.split_rho(run.method.resolved_clustering_rho)
+            centers_rho, rho = counts.split_rho(run.method.clustering_rho)
             clusterer = graph.cluster_settings(run).build()
             centers = clusterer.centers.count
             records = cluster.embed_records(
@@ -185,7 +138,7 @@ def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> 
             records = cluster.recluster(records, clusterer.centers, labels, clustering)
         placed = audit_batches.placements(records, labels, params, key)
         if run.batch_plan is not None:
-            plan = dataclasses.replace(run.batch_plan, conditions=conditions)
+            plan = run.batch_plan
         else:
             records_per_count = params.examples_per_context if params.unit == 'example' else 1
             plan = draw_plan(
@@ -195,7 +148,6 @@ def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> 
                 rho=rho,
                 contexts_per_batch=params.batch_size * records_per_count,
                 clustering=clustering,
-                conditions=conditions,
             )
     return plan, audit_batches.batches_of(placed, plan, params, key)
 

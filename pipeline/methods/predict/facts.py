@@ -1,18 +1,16 @@
 """What reports say of a run of private prediction: its facts, its settings, its clusters and its losses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from models.assembly import GeneratorSettings
 from models.batch_plan import BatchPlan
 from models.clustering.centers import Centers
 from models.finetuning.adapter import AdapterCard
 from models.privacy import earlier_release, report
-from models.privacy.earlier_release import EarlierRelease
 from models.privacy.ex_post import BatchLoss
-from models.privacy.facts import Facts, MethodFacts
 from models.privacy.individual import BatchSpending
-from models.privacy.report import adapter, prediction, reference, structure
+from models.privacy.report import GivenReference, Predicted
 from models.records import BatchId
 from pipeline.methods import report_settings
 from pipeline.methods.predict.run import PredictionRun
@@ -33,24 +31,29 @@ SHOWN = (
 HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}
 
 
-def facts(run: PredictionRun, prepared: GeneratorSettings) -> MethodFacts:
+def facts(
+    run: PredictionRun, prepared: GeneratorSettings, centers: Centers | None, plan: BatchPlan
+) -> Predicted:
     """What the method tells a report."""
     own, given = run.method, prepared.reference
-    of_reference: tuple[Facts, ...] = ()
+    of_reference: GivenReference | Literal['first round'] | None = None
     if given is not None:
-        found = reference.given_facts(own.reference_size, given.digest, given.origin)
-        of_reference = (found,)
-    elif own.resolved_reference_rounds == 2:
-        of_reference = (reference.ROUNDS,)
-    of_structure = () if own.structure is None else (structure.FACTS,)
-    of_adapter: Facts | None = None
-    trained: tuple[EarlierRelease, ...] = ()
-    if prepared.adapter is not None:
-        card = prepared.adapter.card
-        trained = card.handed_on()
-        of_adapter = adapter.given_facts(trained[0], factors=card.factors)
-    releases = earlier_release.each_once(trained, () if given is None else given.origin.releases)
-    return prediction.facts(run.params, (*of_reference, *of_structure), of_adapter, releases=releases)
+        of_reference = GivenReference(size=own.reference_size, digest=given.digest, texts=given.origin.given)
+    elif own.decoding_rounds == 2:
+        of_reference = 'first round'
+    card = None if prepared.adapter is None else prepared.adapter.card
+    return Predicted(
+        mechanism=run.params,
+        releases=earlier_release.each_once(
+            () if card is None else card.handed_on(), () if given is None else given.origin.releases
+        ),
+        counts_rho=plan.contexts_rho,
+        clusters=None if centers is None else _clusters(centers, plan),
+        cells=_cells(plan),
+        reference=of_reference,
+        adapter=None if card is None else card.factors,
+        has_structure=own.structure is not None,
+    )
 
 
 def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
@@ -62,16 +65,14 @@ def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any
             'given by the curator'
             if own.reference is not None
             else 'the first round'
-            if own.resolved_reference_rounds == 2
+            if own.decoding_rounds == 2
             else 'the public prompt'
         )
-        found['reference_rounds'] = own.resolved_reference_rounds
+        found['reference_rounds'] = own.decoding_rounds
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del found[name]
-    if own.condition_on:
-        found['condition_rho'] = own.resolved_condition_rho
-    else:
+    if not own.condition_on:
         del found['condition_on'], found['condition_rho']
     found = report_settings.with_texts(found, own, run.input)
     if run.params.is_individual and 'omega' in found:
@@ -79,10 +80,11 @@ def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any
     if (card := run.adapter) is not None:
         found |= _adapter_settings(card)
         found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
-    if own.clusters is not None:
-        known = own.resolved_embedder in EMBEDDERS
-        found['embedder'] = own.resolved_embedder if known else 'own MiniLM weights'
-        found['clustering_rho'] = own.resolved_clustering_rho
+    if own.clusters is None:
+        del found['embedder'], found['clustering_rho']
+    else:
+        known = own.embedder in EMBEDDERS
+        found['embedder'] = own.embedder if known else 'own MiniLM weights'
         del found['count_rho']
     return found
 
@@ -119,7 +121,7 @@ def contexts_per_batch(sizes: Mapping[BatchId, int]) -> dict[str, int]:
     return {str(batch_id): size for batch_id, size in sizes.items()}
 
 
-def released_cells(plan: BatchPlan) -> report.Cells | None:
+def _cells(plan: BatchPlan) -> report.Cells | None:
     """What the report says of the values that examples are given; None where no cells are counted."""
     found = plan.conditions
     if found is None:
@@ -135,7 +137,7 @@ def released_cells(plan: BatchPlan) -> report.Cells | None:
     )
 
 
-def released_clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
+def _clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
     """What the report says of the clusters: the centres' facts and the first histogram."""
     assert plan.clustering is not None  # `build`
     cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)

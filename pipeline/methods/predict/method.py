@@ -10,8 +10,8 @@ from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
-from pipeline.methods import model_digest
-from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods import model_digest, report_settings
+from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.methods.predict import follows, plan, run
@@ -33,7 +33,6 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
     scores = plan.SCORES
-    canary_sabotages = frozenset({'own-text'})
 
     def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
         return follows.of(asked)
@@ -69,8 +68,8 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         own, folders, further = run.method, [], []
         if own.clusters is not None:
             folders.append(own.centers_path)
-            if pathlib.Path(own.resolved_embedder).is_dir():
-                folders.append(pathlib.Path(own.resolved_embedder))
+            if pathlib.Path(own.embedder).is_dir():
+                folders.append(pathlib.Path(own.embedder))
         if (reference := read_reference(run.config)) is not None:
             further.append(reference.digest)
         if own.adapter is not None:
@@ -90,14 +89,11 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     def reported(self, run: PredictionRun, prepared: Any, plan: BatchPlan) -> Reported:
         from pipeline.methods.predict import facts
 
-        found = facts.facts(run, prepared.generator)
-        centers = prepared.centers
-        clusters = None if centers is None else facts.released_clusters(centers, plan)
+        found = facts.facts(run, prepared.generator, prepared.centers, plan)
         return Reported(
             facts=found,
-            settings=facts.settings(run, tuple(found.settings)),
+            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records,
-            parts={'clusters': clusters, 'cells': facts.released_cells(plan)},
         )
 
     def restricted_parts(
@@ -113,7 +109,7 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
 
         return pages.pages(run, privacy_report)
 
-    def canary_auditor(self) -> CanaryAuditor[PredictionRun]:
+    def canaries(self) -> Canaries[PredictionRun]:
         from pipeline.methods.predict.canaries import PredictionCanaries
 
-        return PredictionCanaries(self.canary_sabotages)
+        return PredictionCanaries()

@@ -276,7 +276,7 @@ def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
     if units is None or run.statement != 'differential privacy' or delta * units < 1:
         return ()
     many = 'users' if run.budget.unit == 'user' else 'records'
-    return (words.delta_relation(delta, units, 'declared', many),)
+    return (words.macro('delta_relation', delta, units, 'declared', many),)
 
 
 # Rows of docs/measured.md, with Gemma 3 270M and individual accounting.

@@ -74,6 +74,10 @@ def test_the_script_shows_what_it_would_build(arguments: list[str], shown: str) 
             ['nvidia-l4', '--project=p', '--region=r', '--image=x', '--temp-location=gs://b/t'],
             'image with a tag',
         ),
+        (
+            ['nvidia-l4', '--project=p', '--region=r', '--image=x', '--temp-location=t', '--template=t'],
+            'Expected --template and --job-name together',
+        ),
     ],
 )
 def test_the_script_refuses(arguments: list[str], said: str) -> None:

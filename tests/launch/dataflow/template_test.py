@@ -1,6 +1,5 @@
 """The Flex Template, read without a cloud: one set of parameters."""
 
-import ast
 import dataclasses
 import json
 import pathlib
@@ -37,19 +36,6 @@ def test_the_metadata_is_what_the_module_makes() -> None:
 def test_the_template_takes_the_flags_of_the_command_line() -> None:
     assert set(BY_NAME) == cli_flags() == set(FIELDS)
     assert [parameter['name'] for parameter in METADATA['parameters']] == FIELDS
-
-
-def test_the_schedule_forwards_the_flags_of_the_command_line() -> None:
-    path = LAUNCH / 'airflow' / 'dp_corpus_dag.py'
-    if not path.exists():
-        pytest.skip('launch/airflow/dp_corpus_dag.py is not there')
-    found = []
-    for node in ast.parse(path.read_text()).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, 'target', None)]
-        if any(isinstance(target, ast.Name) and target.id == 'PARAMETERS' for target in targets):
-            found.append(ast.literal_eval(node.value))  # type: ignore[attr-defined]
-    assert len(found) == 1, 'expected one module-level tuple PARAMETERS'
-    assert set(found[0]) == set(FIELDS) and len(found[0]) == len(FIELDS)
 
 
 def test_only_input_and_output_are_required() -> None:

@@ -36,7 +36,7 @@ def test_the_bundled_settings_are_settings() -> None:
 @pytest.mark.heavy
 def test_the_settings_on_gemma_are_settings() -> None:
     config = read_config(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
-    assert config.method.model == 'gemma3-270m' and config.method.resolved_prompt == 'document'
+    assert config.method.model == 'gemma3-270m' and config.method.prompt_name == 'document'
 
 
 @pytest.mark.first

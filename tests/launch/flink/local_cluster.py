@@ -6,24 +6,26 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
+import psutil
 import pytest
+import yaml
 
 from launch.demo.records import demo_records
-from launch.flink import supervisor
-from launch.flink.network import Network
+from launch.flink import fetch
 from models.bundled import FOLDER as BUNDLED
 
 ROOT = pathlib.Path(__file__).parents[3]
 SCRIPT = (str(ROOT / 'launch' / 'flink' / 'flink.sh'),)
+WORKER = ROOT / 'launch' / 'flink' / 'worker.py'
 needs_model = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
@@ -164,30 +166,75 @@ def run_locally(folder: pathlib.Path) -> Run:
     return run
 
 
-# Several machines
-def network(tmp_path: pathlib.Path, **changed: Any) -> Network:
-    """One of two machines, with files in place of a key and its password."""
-    for name in ('key', 'password'):
-        (tmp_path / name).write_text('secret\n')
-        (tmp_path / name).chmod(0o600)
-    settings = {'address': '10.77.0.1', 'job_manager': '10.77.0.1', 'task_manager_port': 6130} | changed
-    return Network(keystore=tmp_path / 'key', password_file=tmp_path / 'password', **settings)
+def cache() -> None:
+    """Fetches Flink and the job server, or skips the test."""
+    if shutil.which('java') is None:
+        pytest.skip('Flink is NOT tested here: no command java')
+    try:
+        fetch.fetch_flink(fetch.CACHE)
+        fetch.fetch_job_server(fetch.CACHE)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f'Flink is NOT tested here: {error}')
 
 
-def script_environment() -> dict[str, str]:
-    return {**os.environ, 'PYTHON': sys.executable}
+def script_environment(folder: pathlib.Path, **settings: Any) -> dict[str, str]:
+    """The environment of flink.sh for a cluster in a folder, with changed settings of Flink."""
+    environment = {**os.environ, 'PYTHON': sys.executable, 'XDG_STATE_HOME': str(folder)}
+    subprocess.run([*SCRIPT, 'fetch'], env=environment, check=True, stdout=subprocess.DEVNULL)
+    conf = folder / 'conf'
+    shutil.copytree(folder / 'dp-corpus' / 'flink' / 'conf', conf)
+    changed = yaml.safe_load((conf / 'config.yaml').read_text()) | settings
+    (conf / 'config.yaml').write_text(yaml.safe_dump(changed, width=10_000))
+    return environment | {'FLINK_CONF_DIR': str(conf)}
 
 
-def kill(folder: pathlib.Path, name: str) -> None:
-    """SIGKILL to a service and all that it started, as when a container is lost."""
-    os.killpg(supervisor.read_processes(folder)[name].pid, signal.SIGKILL)
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A cluster of this machine."""
 
+    folder: pathlib.Path
+    port: int
+    environment: dict[str, str]
 
-def starts(folder: pathlib.Path, name: str) -> int:
-    process = supervisor.read_processes(folder).get(name)
-    return 0 if process is None else process.starts
+    @property
+    def state(self) -> pathlib.Path:
+        return self.folder / 'dp-corpus' / 'flink'
 
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f'http://localhost:{self.port}{path}', timeout=10) as answer:
+            return json.load(answer)
 
-def listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(('localhost', port)) == 0
+    def task_managers(self) -> set[str]:
+        """Ids of those that are registered."""
+        try:
+            return {entry['id'] for entry in self.ask('/taskmanagers')['taskmanagers']}
+        except OSError:  # the job manager still starts
+            return set()
+
+    def wait_for_task_managers(self, other_than: Set[str] = frozenset()) -> None:
+        wait_for(
+            lambda: len(now := self.task_managers()) == 3 and now != other_than,
+            120,
+            'registering three task managers',
+        )
+
+    def stop(self) -> None:
+        """Stops it as the page says. Flink's scripts wait for processes, which this one adopted and reaps."""
+        for script, name in (('taskmanager.sh', 'taskexecutor'), ('jobmanager.sh', 'standalonesession')):
+            stopping = self.processes(name)
+            with subprocess.Popen([*SCRIPT, script, 'stop-all'], env=self.environment):
+                psutil.wait_procs(stopping, timeout=60)
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """The living processes that Flink's scripts started under a name."""
+        pids = [int(pid) for path in self.state.glob(f'*{name}.pid') for pid in path.read_text().split()]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+
+    def busy(self) -> list[tuple[psutil.Process, psutil.Process]]:
+        """Each task manager that has a Python worker, and the worker."""
+        return [
+            (manager, child)
+            for manager in self.processes('taskexecutor')
+            for child in manager.children()
+            if child.status() != psutil.STATUS_ZOMBIE and str(WORKER) in child.cmdline()
+        ]

@@ -18,13 +18,22 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
-from launch.flink import distribution, main, supervisor
-from launch.flink.job_server import fetch_job_server
-from tests.launch.flink.local_cluster import ROOT, SCRIPT, Run, needs_model, script_environment
+from tests.launch.flink import local_cluster
+from tests.launch.flink.local_cluster import (
+    ROOT,
+    SCRIPT,
+    Run,
+    needs_model,
+    script_environment,
+    wait_for,
+)
 
 pytestmark = pytest.mark.run
-PORT, RPC_PORT, TASK_MANAGER_PORT, POOL_PORT = 8081, 6123, 6130, 50000
+PORT = 8081
+# The ports of the page: of the job manager alone, of a task manager, and of both for metrics.
+JOB_MANAGER, TASK_MANAGER, METRICS = {6123, 6124}, {6130, 6131}, set(range(6140, 6150))
 # The project may lie in /tmp as well. The first process reads from a pipe that this process holds: however
 # that ends, so does the machine.
 _BOOT = """
@@ -43,10 +52,7 @@ class Machine:
 
     address: str
     pid: int
-
-    @property
-    def folder(self) -> str:
-        return '/tmp/its own cluster'  # of this machine's own /tmp
+    environment: dict[str, str] = dataclasses.field(default_factory=lambda: {**os.environ})
 
     def command(self, command: Sequence[str]) -> list[str]:
         return ['nsenter', f'--target={self.pid}', '--net', '--mount', '--pid', '--', *command]
@@ -58,18 +64,18 @@ class Machine:
             RuntimeError: It fails.
         """
         result = subprocess.run(
-            self.command(command), env=script_environment(), capture_output=True, text=True, timeout=900
+            self.command(command), env=self.environment, capture_output=True, text=True, timeout=900
         )
         if result.returncode:
             raise RuntimeError(f'{command} ended with {result.returncode}: {result.stdout}{result.stderr}')
         return result.stdout
 
-    def flink(self, command: str, *flags: str) -> str:
-        return self.do(*SCRIPT, command, f'--folder={self.folder}', *flags)
+    def flink(self, *command: str) -> str:
+        return self.do(*SCRIPT, *command)
 
     def logs(self) -> dict[str, str]:
-        own = pathlib.Path(f'/proc/{self.pid}/root{self.folder}/{supervisor.LOGS}')
-        return {path.name: path.read_text(errors='replace') for path in own.iterdir()}
+        folder = pathlib.Path(self.environment['XDG_STATE_HOME']) / 'dp-corpus' / 'flink' / 'log'
+        return {path.name: path.read_text(errors='replace') for path in folder.iterdir()}
 
     def reaches(self, address: str, port: int) -> bool:
         script = f"import socket; socket.create_connection(('{address}', {port}), 2)"
@@ -128,64 +134,52 @@ def machines(local_run: Run) -> Iterator[tuple[Machine, Machine]]:
         yield first, second
 
 
-@pytest.fixture(scope='module')
-def key(local_run: Run) -> list[str]:
-    """Flags of a key made as the page says."""
-    password, keystore = local_run.folder / 'flink.password', local_run.folder / 'flink.p12'
+def page_block(language: str) -> str:
+    """A block of the page that says how to use several machines."""
     page = (ROOT / 'docs' / 'deploying' / 'flink.md').read_text()
-    found = re.search(r'^umask 077\n(.*\n)+?(?=```)', page, re.MULTILINE)
-    assert found is not None
-    subprocess.run(['sh', '-ec', found[0]], cwd=local_run.folder, check=True, capture_output=True)
-    return [f'--keystore={keystore}', f'--keystore-password-file={password}']
+    (block,) = re.findall(rf'^```{language}\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+    return block
 
 
 @pytest.fixture(scope='module')
-def cluster(machines: tuple[Machine, Machine], key: list[str]) -> tuple[Machine, Machine]:
-    """A cluster of both: the job manager on the first, a task manager and a pool on each.
+def cluster(machines: tuple[Machine, Machine], local_run: Run) -> tuple[Machine, Machine]:
+    """A cluster of both: the job manager on the first, a task manager on each, as the page says.
 
     It ends with the machines.
     """
-    try:
-        distribution.check_java()
-        distribution.fetch_flink(main.DEFAULT_CACHE)
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f'Flink cannot be had here: {error}')
+    local_cluster.cache()
+    folder = local_run.folder
+    subprocess.run(['sh', '-ec', page_block('sh')], cwd=folder, check=True, capture_output=True)
+    for machine in machines:
+        text = page_block('yaml').replace('10.0.0.1', machines[0].address)
+        text = text.replace('10.0.0.2', machine.address).replace('/etc/flink/', f'{folder}/')
+        text = text.replace('PASSWORD', (folder / 'flink.password').read_text().strip())
+        own = folder / machine.address
+        own.mkdir()
+        machine.environment.update(script_environment(own, **yaml.safe_load(text)))
     first, second = machines
-    flags = ['--task-managers=1', *key]
-    first.flink('start', f'--address={first.address}', *flags)
-    second.flink('start', f'--address={second.address}', f'--job-manager={first.address}', *flags)
-    return machines
-
-
-def open_ports(*blocks: int) -> set[int]:
-    return {first + i for first in blocks for i in range(3)}
-
-
-def test_start_on_the_second_machine_returns_when_the_first_has_its_slot(
-    cluster: tuple[Machine, Machine],
-) -> None:
-    overview = cluster[0].rest('/overview')
-    assert (overview['taskmanagers'], overview['slots-total']) == (2, 2)
-    assert 'task managers  2, of which this machine has 1' in cluster[0].flink('status')
-    assert f'joined         {cluster[0].address}' in cluster[1].flink('status')
-    with pytest.raises(RuntimeError, match='Expected the machine with the job manager'):
-        cluster[1].flink('run', '--', '--help')
+    first.flink('jobmanager.sh', 'start')
+    for machine in machines:
+        machine.flink('taskmanager.sh', 'start')
+    wait_for(lambda: first.reaches('localhost', PORT), 60, 'starting the job manager')
+    wait_for(lambda: first.rest('/overview')['slots-total'] == 2, 120, 'registering')
+    return first, second
 
 
 def test_other_machines_reach_the_ports_of_the_page_and_no_other(cluster: tuple[Machine, Machine]) -> None:
-    page = (ROOT / 'docs' / 'deploying' / 'flink.md').read_text()
-    assert '6123, 6124, 6125' in page and '6130, 6131, 6132' in page
     first, second = cluster
     loopback, every = {'127.0.0.1', '::1'}, {'*', '0.0.0.0', '::'}
-    for machine, other, job_manager in ((first, second, open_ports(RPC_PORT)), (second, first, set())):
+    for machine, other, of_machine in (
+        (first, second, JOB_MANAGER | TASK_MANAGER),
+        (second, first, TASK_MANAGER),
+    ):
         places = machine.listens()
-        assert ('127.0.0.1', POOL_PORT) in places
-        assert any(port == PORT for _, port in places) == bool(job_manager)
-        assert {port for host, port in places if host == machine.address} == open_ports(TASK_MANAGER_PORT)
-        assert {port for host, port in places if host in every} == job_manager
+        assert any(port == PORT for _, port in places) == (machine is first)
         assert {host for host, _ in places} <= loopback | every | {machine.address}
+        assert {host for host, port in places if port in TASK_MANAGER} == {machine.address}
         reached = {port for _, port in places if other.reaches(machine.address, port)}
-        assert reached == open_ports(TASK_MANAGER_PORT) | job_manager
+        assert reached - METRICS == of_machine
+        assert reached & METRICS, 'the page speaks of metrics'
 
 
 def test_ports_hang_up_on_who_lacks_the_key(cluster: tuple[Machine, Machine]) -> None:
@@ -203,19 +197,11 @@ with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])
     except ssl.SSLError as error:
         print(error.reason)
 """
-    for port in sorted(open_ports(RPC_PORT, TASK_MANAGER_PORT)):
+    reached = {port for _, port in first.listens() if second.reaches(first.address, port)}
+    assert reached > JOB_MANAGER | TASK_MANAGER
+    for port in sorted(reached):
         version, answer = second.do(sys.executable, '-c', script, first.address, f'{port}').splitlines()
         assert version == 'TLSv1.3' and answer.endswith('ALERT_BAD_CERTIFICATE'), (port, answer)
-
-
-def test_who_finds_no_job_manager_is_told_at_once(cluster: tuple[Machine, Machine], key: list[str]) -> None:
-    first, second = cluster
-    elsewhere = ['--folder=/tmp/other', '--rpc-port=7100', '--pool-port=7001', '--task-manager-port=7010']
-    command = [*SCRIPT, 'start', f'--address={second.address}', *key, *elsewhere]
-    with pytest.raises(RuntimeError, match='Expected the job manager, .* nothing answers on rpc_port=7100'):
-        second.do(*command, f'--job-manager={first.address}')
-    with pytest.raises(RuntimeError, match='Expected an address of this machine'):
-        second.do(*command, f'--address={first.address}')
 
 
 # One machine with two task managers does the same in run_test.py.
@@ -224,13 +210,8 @@ def test_on_two_machines_the_corpus_is_the_local_one(
     cluster: tuple[Machine, Machine], local_run: Run
 ) -> None:
     first, second = cluster
-    jar = os.environ.get('FLINK_JOB_SERVER_JAR')
-    try:
-        jar = jar or str(fetch_job_server(main.DEFAULT_CACHE))
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f'the job on Flink is NOT tested here: {error} Or set FLINK_JOB_SERVER_JAR.')
     local_run.forget()
-    first.flink('run', f'--job-server-jar={jar}', '--', '--quiet', *local_run.flags)
+    first.flink('run', '--quiet', *local_run.flags)
     assert local_run.corpus_now() == local_run.corpus
     decoded = {machine.address: 0 for machine in cluster}
     (job,) = first.rest('/jobs')['jobs']
@@ -244,6 +225,6 @@ def test_on_two_machines_the_corpus_is_the_local_one(
     password = (local_run.folder / 'flink.password').read_text().strip()
     for machine in cluster:
         told = machine.logs()
-        assert 'SdkHarness' in told['pool.out'] and 'ssl' in told['taskmanager-0.out']
+        assert any('ssl' in log and 'taskexecutor' in name for name, log in told.items())
         assert [name for name, log in told.items() if password in log] == []
         assert [text for text in local_run.texts if any(text in log for log in told.values())] == []

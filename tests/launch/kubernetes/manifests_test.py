@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.flink.distribution import FLINK as FLINK_VERSION
-from launch.flink.distribution import FLINK_MINOR
-from launch.flink.job_server import JOB_SERVER
+from launch.flink.fetch import FLINK as FLINK_VERSION
+from launch.flink.fetch import FLINK_MINOR, JOB_SERVER
 from models.privacy.randomness import RunKey
 from pipeline.commands import exit_codes
 from pipeline.config import read_config

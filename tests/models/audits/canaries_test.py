@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.audits import canaries, gradient_canaries
+from models.audits import canaries
 from models.privacy.gradients import TuningParams
 from tests.oracles import one_run as slow
 
@@ -31,14 +31,10 @@ def test_pairs_of_words_are_scored_as_their_slow_twin() -> None:
     assert np.isfinite(canaries.ngram_scores(texts, [])).all()
 
 
-def test_a_repeated_canary_has_the_highest_scores() -> None:
+def test_a_repeated_canary_has_the_highest_score() -> None:
     texts = canaries.texts(64, 0)
     corpus = [f'Somebody wrote: {texts[5]}', *canaries.texts(30, 9)]
     assert canaries.ngram_scores(texts, corpus).argmax() == 5
-    vectors = np.eye(64, dtype=np.float32)
-    likeness = canaries.neighbour_scores(vectors, vectors[5:6])
-    assert likeness.argmax() == 5 and likeness[4] == 0
-    assert not canaries.neighbour_scores(vectors, vectors[:0]).any()
 
 
 def test_votes_are_told_apart_where_they_overlap() -> None:
@@ -56,18 +52,9 @@ def test_gradients_are_scored_by_the_odds_of_a_poisson_sample() -> None:
     rng = np.random.default_rng(0)
     components = rng.normal(size=(6, 5), scale=PARAMS.noise_scale)
     q, scale = PARAMS.sampling_probability, PARAMS.noise_scale
-    for column, score in enumerate(gradient_canaries.gradient_scores(components, PARAMS)):
+    for column, score in enumerate(canaries.gradient_scores(components, PARAMS)):
         odds = 1.0
         for y in components[:, column]:
             without = np.exp(-(y**2) / (2 * scale**2))
             odds *= ((1 - q) * without + q * np.exp(-((y - 2.0) ** 2) / (2 * scale**2))) / without
         assert score == pytest.approx(np.log(odds))
-
-
-def test_pieces_of_the_file_take_every_row_in_turn() -> None:
-    rows = np.random.default_rng(0).permutation(40)
-    taken = [gradient_canaries.is_in_piece(rows, step, 40, PARAMS) for step in range(4)]
-    assert (np.sum(taken, axis=0) == 1).all() and {int(of.sum()) for of in taken} == {10}
-    components = np.array(taken, float)[[0, 1, 2, 3, 0, 1]]
-    scores = gradient_canaries.piece_scores(components, rows, 40, PARAMS)
-    assert set(scores.tolist()) == {1.0, 2.0}

@@ -195,6 +195,18 @@ def test_an_output_tells_no_more_of_a_context_than_its_bound(
     assert_within(found, batch(texts), log_probability)
 
 
+@pytest.mark.parametrize('aggregate', ['mean', 'difference'])
+def test_without_clipping_an_output_tells_more_than_its_bound(
+    generator: BatchGenerator, aggregate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = oracles.Mechanism.of
+    monkeypatch.setattr(
+        oracles.Mechanism, 'of', lambda *arguments: dataclasses.replace(right(*arguments), c=None)
+    )
+    with pytest.raises(AssertionError, match='<='):
+        assert_within(with_params(generator, aggregate=aggregate), batch(), log_probability)
+
+
 @pytest.mark.parametrize('texts', [(), TEXTS[:1], TEXTS], ids=len)
 def test_contexts_pay_for_the_tokens_that_they_vote_on(
     generator: BatchGenerator, texts: tuple[str, ...]

@@ -6,8 +6,6 @@ import typing
 import pytest
 
 from models.privacy import accounting, report
-from models.privacy.report import build_privacy_report
-from models.privacy.report.prediction import facts
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.account import Account
@@ -18,6 +16,7 @@ from pipeline.pages import ledger_page
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
+from tests.models.privacy.report import samples
 from tests.oracles import costs
 from tests.pipeline.pages.report_page_test import Page, plain
 
@@ -196,13 +195,11 @@ def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
     added = reserve(run, 'new')
     assert isinstance(added, report.MixedLedgerEntry) and added.rho_before == entry.rho_after
     # The report of that run takes the entry, and says what both are together.
-    made = build_privacy_report(
-        facts(methods.solve(run).params), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
-        plan=[report.GroupPlan(label=None, batches=2, noisy_count=120)], noisy_counts_rho=0.005,
-        corpus=report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0),
-    )  # fmt: skip
+    method = report.Predicted(mechanism=methods.solve(run).params, counts_rho=0.005)
+    plan = [report.GroupPlan(label=None, batches=2, noisy_count=120)]
+    made = samples.finished(method, run_id='new', delta=DELTA, ledger=added, plan=plan)
     assert made.omega == methods.solve(run).params.omega and made.epsilon <= 2.0
-    assert 'All 2 runs' in (made.covered_together or '')
+    assert 'all 2 runs' in made.data_accesses[1]
 
 
 def test_the_pages_show_the_orders(where: str) -> None:

@@ -42,7 +42,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods import start_corpus
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from tests.oracles import ledger as oracle
 from transforms import run_files
 
@@ -501,7 +501,7 @@ class Machine(RuleBasedStateMachine):
     def _write_release(self, dataset: str, name: str, number: int, rho: float) -> str:
         place = self.folder / 'release'
         (place / run_files.DATA_FOLDER).mkdir(parents=True, exist_ok=True)
-        claim = older_report(name, {'dataset': dataset, 'run_number': number, 'rho': rho})
+        claim = released_report(name, {'dataset': dataset, 'run_number': number, 'rho': rho})
         (place / run_files.REPORT).write_text(claim)
         return str(place)
 

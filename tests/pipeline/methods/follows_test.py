@@ -199,8 +199,7 @@ def test_steps_of_few_records_are_small() -> None:
 @pytest.mark.parametrize('method', ['fine-tune', 'evolve'])
 def test_fewer_long_texts_go_through_the_model_together(method: str) -> None:
     short, long = (
-        job_config(**given_of(method, typical_words=words)).method.resolved_micro_batch_size
-        for words in (10, 400)
+        job_config(**given_of(method, typical_words=words)).method.rows_together for words in (10, 400)
     )
     assert long < short
 

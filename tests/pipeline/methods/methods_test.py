@@ -124,14 +124,13 @@ def test_a_method_brings_its_columns_facts_and_price(with_records: pathlib.Path)
     # Facts
     report = json.loads((output / run_files.REPORT).read_text())
     assert report['corpus'] == {'mottoes': 3, 'letters': 39}
-    assert report['stages'][0]['name'] == 'Mottoes' and report['rho_total'] == RHO
-    assert report['mechanism'] == {'motto': 'Festina lente', 'unit': 'example'}
-    assert report['settings'] == {'records': None, 'mottoes': 3, 'shards': 2}
-    assert 'A motto does not depend on a record.' in report['assumptions_enforced']
+    assert report['stages'][0]['name'] == 'Votes on texts' and report['rho_total'] == RHO
+    assert report['method']['kind'] == 'voted' and report['method']['mechanism']['rounds'] == 1
+    assert report['settings'] == {'records': None, 'motto': 'Festina lente', 'mottoes': 3, 'shards': 2}
     assert {path.name for path in output.iterdir()} == {'data', 'MOTTO.md', run_files.REPORT}
     # Price
     (charged,) = ledger.account('mottoes').runs
-    assert charged.cost.rho_by_stage == {'centers': 0.0, 'noisy_counts': 0.0, 'mottoes': RHO}
+    assert charged.cost.rho_by_stage == {'noisy_counts': 0.0, 'mottoes': RHO}
     restricted = json.loads((with_records / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
     assert restricted['records_read'] == 9 and restricted['losses'] is None
 
@@ -182,8 +181,8 @@ def test_a_method_goes_through_every_command(with_records: pathlib.Path) -> None
         assert 'no token is sampled' in over.stderr
 
         reported = call('report', str(output)).stdout
-        assert 'Mottoes' in reported and '4 examples' in reported and f'report: {output}' in reported
-        assert json.loads(call('report', str(output), '--json').stdout)['mechanism']['motto'] == 'Carpe diem'
+        assert 'Votes on texts' in reported and '4 texts' in reported and f'report: {output}' in reported
+        assert json.loads(call('report', str(output), '--json').stdout)['settings']['motto'] == 'Carpe diem'
 
         evaluated = json.loads(call('evaluate', str(output), '--only', 'surface', '--json').stdout)
         assert [(of['role'], of['texts'], of['labels']) for of in evaluated['sources']] == [('corpus', 4, 2)]

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from models.privacy import accounting, report
+from models.privacy import accounting
 from models.privacy.params import MechanismParams
 from models.privacy.report import CenterCounts, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from models.records import SyntheticExample
 from pipeline.pages import dataset_card, report_page
+from tests.models.privacy.report import samples
 from tests.models.privacy.report.samples import clusters
 from transforms.predict import COLUMNS as PREDICTED
 
@@ -51,9 +52,9 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
         'corpus': CorpusTotals(examples=2, private_tokens=40, public_tokens=60, truncated=1),
         'settings': {},
         'versions': {},
-        'noisy_counts_rho': 0.005,
+        'counts_rho': 0.005,
     }
-    return report.build_privacy_report(params, **(arguments | changes))
+    return samples.build(params, **(arguments | changes))
 
 
 def make_clustered(params: MechanismParams = PARAMS) -> PrivacyReport:
@@ -181,7 +182,7 @@ def test_labels_stay_in_their_cells() -> None:
     ],
 )
 def test_labels_without_noisy_counts(plan: list[GroupPlan], expected: str) -> None:
-    assert expected in render_card(make(plan=plan, noisy_counts_rho=0.0))
+    assert expected in render_card(make(plan=plan, counts_rho=0.0))
 
 
 def test_clusters_are_summed_by_label() -> None:

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from models.audits import one_run
+from models.audits.result import CanaryAudit
 from models.privacy import accounting, report
 from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
-from models.privacy.report import GroupPlan, PrivacyReport, tuning
-from models.privacy.report import text_votes as text_votes_facts
+from models.privacy.report import GroupPlan, PrivacyReport
 from models.privacy.text_votes import TextVoteParams
-from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
 from pipeline.pages import (
     canaries_page,
@@ -54,7 +54,7 @@ def tuned(*, texts: int = 500, **changes: Any) -> PrivacyReport:
         epsilon_bound=accounting.epsilon_at_order(order, order, delta),
     )  # fmt: skip
     arguments['ledger'] = entry if texts else None
-    found = tuning.facts(params, sampling=(tuning.LABEL_MIX,), writes_texts=texts > 0)
+    found = report.Tuned(mechanism=params, label_mix='given', writes_texts=texts > 0)
     return report.build_privacy_report(found, **(arguments | changes))
 
 
@@ -67,7 +67,7 @@ def voted(**changes: Any) -> PrivacyReport:
         'corpus': report.ChosenTotals(examples=200, voted=150, sampled_tokens=7000, truncated=3),
         'settings': {'model': 'gemma3-270m'}, 'versions': {'dp-corpus': '0.1.0'},
     }  # fmt: skip
-    return report.build_privacy_report(text_votes_facts.facts(params), **(arguments | changes))
+    return report.build_privacy_report(report.Voted(mechanism=params), **(arguments | changes))
 
 
 def long_report() -> PrivacyReport:
@@ -81,16 +81,10 @@ def long_report() -> PrivacyReport:
     entry = samples.ledger_entry(
         made.rho_total, dataset=LONG_NAME.strip(), run_number=41, rho_budget=2.0, epsilon_budget=None
     )
-    return dataclasses.replace(
-        report_page_test.make(
-            params,
-            run_id=LONG_NAME.strip(),
-            plan=made.plan,
-            clusters=made.clusters,
-            ledger=entry,
-            sample_rate=0.5,
-        ),
-    )
+    return report.build_privacy_report(
+        made.method, run_id=LONG_NAME.strip(), delta=1e-6, plan=made.plan, corpus=made.corpus,
+        settings=made.settings, versions=made.versions, ledger=entry, sample_rate=0.5,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -112,19 +106,17 @@ def reports() -> Mapping[str, PrivacyReport]:
 
 
 def _canaries() -> CanaryAudit:
-    scores = np.random.default_rng(0).normal(size=400)
-    attacks = one_run.examine(
-        [
-            one_run.Attack(
-                name=name, reads=reads, scores=scores + shift, present=np.arange(400) % 3 == 0
-            )
-            for name, reads, shift in (('noisy votes', 'released', 0.0), ('gradients', 'restricted', 1.0))
-        ],
-        one_run.Guarantee(epsilon=3.0, delta=1e-6, curve=one_run.gaussian_deltas),
-    )  # fmt: skip
+    """The attacker tells nearly all canaries."""
+    coins = one_run.coins(400, 0)
+    scores = np.random.default_rng(0).normal(size=400) + 5.0 * coins
+
+    def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
+        return np.asarray(GaussianPrivacyLoss(2 / strength).get_delta_for_epsilon(epsilons))
+
+    guarantee = one_run.Guarantee(epsilon=2.0, delta=1e-6, curve=curve)
     return CanaryAudit(
-        method='refine', sabotage='half-noise', unit='user', seed=0, records=1234, delta=1e-6, epsilon=3.0,
-        confidence=0.95, epsilon_at_least=3.5, attacks=attacks,
+        method='refine', attack='noisy votes and lists', reads='released', unit='user', seed=0, records=1234,
+        delta=1e-6, epsilon=2.0, confidence=0.95, bounds=one_run.bounds(scores, coins, guarantee),
     )  # fmt: skip
 
 

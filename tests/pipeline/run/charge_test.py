@@ -11,7 +11,7 @@ from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from transforms import run_files
 
 RHO = 0.1 + 0.2
@@ -31,10 +31,10 @@ def ledger(tmp_path: pathlib.Path) -> Ledger:
     return made
 
 
-def write_release(tmp_path: pathlib.Path, entry: object, run_id: str = 'earlier') -> str:
+def write_release(tmp_path: pathlib.Path, entry: object, run_id: str = 'earlier', **changes: object) -> str:
     folder = tmp_path / 'earlier'
     (folder / run_files.DATA_FOLDER).mkdir(parents=True)
-    (folder / run_files.REPORT).write_text(older_report(run_id, entry))
+    (folder / run_files.REPORT).write_text(released_report(run_id, entry, **changes))
     return str(folder)
 
 
@@ -101,6 +101,8 @@ def test_a_release_of_a_dataset_of_the_same_name_in_another_ledger_is_refused(tm
 
 @pytest.mark.parametrize('entry', [{'dataset': 'visits'}, 'visits', ENTRY | {'rho': 'much'}])
 def test_a_damaged_entry_is_refused(tmp_path: pathlib.Path, ledger: Ledger, entry: object) -> None:
-    run = config(tmp_path, write_release(tmp_path, entry))
-    with pytest.raises(ValueError, match='edited or is damaged. Restore the release'):
+    run = config(tmp_path, write_release(tmp_path, ENTRY, ledger=entry))
+    with pytest.raises(
+        ValueError, match='privacy_report.json of reference=.*got ledger.* Restore the release'
+    ):
         charge.check(ledger, methods.solve(run, launch=True))

@@ -1,30 +1,21 @@
-"""Every JSON that users meet is what its published schema says, and nothing else is."""
+"""Every JSON that others read is what its published schema says, and nothing else is."""
 
 import copy
 import dataclasses
 import functools
-import itertools
 import json
 import pathlib
 import typing
 from collections.abc import Iterator
 
 import jsonschema
-import numpy as np
 import pytest
 
-from models.audits.one_run import AttackResult
-from models.batch_plan import BatchPlan, Clustering
-from models.clustering.centers import Centers
 from models.finetuning import adapter
-from models.privacy import accounting, gradients, report
+from models.privacy import accounting, gradients
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import comparison as plan_comparison
-from pipeline import methods, model_list
-from pipeline.canaries import CanaryAudit
-from pipeline.check import input_check
-from pipeline.check.records import check_records
+from pipeline import methods
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.estimate import Estimate
@@ -34,14 +25,13 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.evolve import plan as voting_plan
 from pipeline.methods.fine_tune import plan as tuning_plan
 from pipeline.methods.predict import plan
-from pipeline.run import identity
 from pipeline.schemas import documents, generated
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from tests.documents import check_document
 from tests.models.privacy.report import golden_test
-from tests.models.privacy.report.samples import INDIVIDUAL, SPENDING
 from tests.pipeline.evaluation.placed import plain_sources
+from tests.pipeline.pages import every_page
 from tests.samples import assert_import_leaves
 
 REPORTS = [
@@ -54,38 +44,9 @@ REPORTS = [
 INDIVIDUAL_RUN = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
 
 
-def canaries() -> CanaryAudit:
-    attack = AttackResult(
-        name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
-        epsilon_of_any=0.44, epsilon_of_curve=0.57, contradicts=False, most=2.5, scores_in=(1.5, 0.25),
-        scores_out=(-0.5,),
-    )  # fmt: skip
-    return CanaryAudit(
-        method='refine', sabotage='none', unit='example', seed=0, records=0, delta=1e-6, epsilon=3.0,
-        confidence=0.95, epsilon_at_least=0.57,
-        attacks=(attack, dataclasses.replace(attack, name='listed texts')),
-    )  # fmt: skip
-
-
-def checked(path: pathlib.Path, **settings: typing.Any) -> input_check.InputCheck:
-    config = job_config(input=str(path), output='x', text_field='text', epsilon=1.0, delta=1e-9, **settings)
-    return check_records(config)
-
-
 def evaluated(**beside: list[str]) -> evaluation.Evaluation:
     sources = plain_sources(['One text of a corpus.', 'And one more.'], **beside)
     return evaluation.evaluate([sources], [measures.MEASURES['surface'], measures.MEASURES['copies']])
-
-
-def batch_plans() -> Iterator[BatchPlan]:
-    yield BatchPlan(labels=(None,), batches_per_group=(4,), noisy_counts=None, contexts_rho=0.0)
-    yield BatchPlan(
-        labels=('a', 'b'), batches_per_group=(2, 1, 3), noisy_counts=(500, -3, 700), contexts_rho=0.01,
-        clustering=CLUSTERING,
-    )  # fmt: skip
-
-
-CLUSTERING = Clustering(kept=((0, 2), (1,)), noisy_counts=((300, -2, 41), (7, 650, 12)), rho=0.0025)
 
 
 def config(**settings: typing.Any) -> JobConfig:
@@ -94,74 +55,36 @@ def config(**settings: typing.Any) -> JobConfig:
     )
 
 
-def centers_json(folder: pathlib.Path) -> str:
-    Centers(
-        vectors=np.eye(3, dtype=np.float32), embedder='tfidf', embedder_fingerprint='ab' * 32,
-        corpus_fingerprint='cd' * 32, corpus_texts=5, seed=0, versions=(('numpy', '2.4.6'),),
-    ).write(folder)  # fmt: skip
-    return (folder / 'centers.json').read_text()
-
-
 @pytest.fixture(scope='module')
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Documents as the code writes them, by name."""
-    folder = tmp_path_factory.mktemp('centers')
+    folder = tmp_path_factory.mktemp('written')
     records = folder / 'records.jsonl'
     records.write_text('{"text": "a record"}\n')
-    restricted = golden_test.restricted_of(True)
-    spending = report.context_spending(SPENDING, INDIVIDUAL)
+    run_settings = (
+        {}, {'batches_per_label': 4}, {'aggregate': 'median'}, {'records': 10**6}, INDIVIDUAL_RUN,
+    )  # fmt: skip
+    plans = [
+        *(made for settings in run_settings for made in run_plans(config(**settings))),
+        *tuning_plans(),
+        *voting_plans(),
+        refining_plan(records),
+    ]
+    cards = (
+        adapter_card(None, None),
+        adapter_card('visits', (70, -2)),
+        dataclasses.replace(adapter_card(None, None), lora_rank=None),
+    )
     return {
-        'privacy-report': [golden_test.made_of(key) for key in REPORTS],
-        'restricted-report': [
-            restricted.to_json(),
-            dataclasses.replace(restricted, losses=None).to_json(),
-            dataclasses.replace(restricted, losses=None, spending=spending).to_json(),
-        ],
-        'canary-audit': [canaries().to_json()],
-        'input-check': [
-            checked(records).to_json(),
-            checked(records, label_field='text', labels=('b',)).to_json(),
+        'privacy-report': [
+            *(golden_test.made_of(key) for key in REPORTS),
+            *(made.to_json() for made in every_page.reports().values()),
         ],
         'evaluation': [evaluated().to_json(), evaluated(test=['Another text.']).to_json()],
-        'run-plan': [
-            made.to_json()
-            for settings in (
-                {},
-                {'batches_per_label': 4},
-                {'aggregate': 'median'},
-                {'records': 10**6},
-                INDIVIDUAL_RUN,
-            )
-            for made in run_plans(config(**settings))
-        ],
-        'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'voting-plan': [*(each.to_json() for each in voting_plans()), refining_plan(records).to_json()],
-        'plan-comparison': [
-            plan_comparison.compare({'records': 800, 'epsilon': 1.0, **wanted}).to_json()
-            for wanted in ({}, {'typical_words': 40, 'examples': 10**6, 'model': 'gemma3-270m'})
-        ],
-        'adapter': [
-            of.to_json()
-            for of in (
-                adapter_card(None, None),
-                adapter_card('visits', (70, -2)),
-                dataclasses.replace(adapter_card(None, None), lora_rank=None),
-            )
-        ],
-        'batch-plan': [each.to_json() for each in batch_plans()],
-        'clustering': [CLUSTERING.to_json()],
-        'centers': [centers_json(folder)],
-        'run': [
-            json.dumps(
-                identity.fingerprint(
-                    methods.solve(config(input=str(records), output=str(folder / 'corpus')), launch=True)
-                )
-            )
-        ],
+        'plan': [made.to_json() for made in plans],
+        'adapter': [card.to_json() for card in cards],
         'failure': [failure()],
-        'models': [model_list.model_list().to_json()],
-        'fitted-centers': [fitted_centers(records, folder)],
-        **ledgers(str(folder / 'ledger.db')),
+        'ledger': [exported_ledger(str(folder / 'ledger.db'))],
     }
 
 
@@ -217,7 +140,7 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
         weights='ab' * 32, lora_rank=4, factors='cd' * 32,
         epsilon=subsampled.epsilon_of_event(params.event, 1e-3),
         epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
-        mechanism=dataclasses.asdict(params), template=dataclasses.asdict(PRESETS['pretrained']),
+        mechanism=params, template=PRESETS['pretrained'],
         prompt={
             'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.',
             'max_prompt_tokens': 32, 'max_example_tokens': 64, 'schema': None,
@@ -230,16 +153,6 @@ def run_plans(given: JobConfig) -> Iterator[plan.PredictionPlan]:
     """Without an estimate, and with one."""
     for estimate in (None, *estimates()):
         yield plan.plan_run(methods.solve(given), estimate)
-
-
-def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:
-    """What a command prints that fits centres."""
-    words = [''.join(letters) for letters in itertools.product('bdfgk', 'aeiou', 'lmnrst', 'aou')]
-    rng = np.random.default_rng(0)
-    texts = [' '.join(rng.choice(words, 12)) for _ in range(300)]
-    records.write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
-    arguments = ('--input', str(records), '--output', str(folder / 'fitted'), '--count', '2', '--json')
-    return command_line.in_this_process('centers', *arguments).stdout
 
 
 COSTS: list[accounting.DpEvent] = [
@@ -256,7 +169,7 @@ COSTS: list[accounting.DpEvent] = [
 ]
 
 
-def ledgers(where: str) -> dict[str, list[str]]:
+def exported_ledger(where: str) -> str:
     """A ledger with a run of each kind of cost, one of them finished and one refused."""
     opened = Ledger.create(where)
     opened.add_dataset('visits', unit='example', delta=1e-6, rho=1.0)
@@ -266,12 +179,7 @@ def ledgers(where: str) -> dict[str, list[str]]:
     opened.settle('visits', 'run-0')
     with pytest.raises(BudgetExceeded):
         reserve(opened, 'too-much', accounting.ZCDpEvent(rho=7.0))
-    found = {}
-    for name, flags in (('', ()), ('-restricted', ('--restricted',))):
-        for document, command in (('ledger', ('export',)), ('ledger-accounts', ('show', '--json'))):
-            done = command_line.in_this_process('ledger', *command, '--ledger', where, *flags)
-            found[f'{document}{name}'] = [done.stdout]
-    return found
+    return command_line.in_this_process('ledger', 'export', '--ledger', where).stdout
 
 
 def reserve(opened: Ledger, run_id: str, event: accounting.DpEvent) -> None:
@@ -282,7 +190,7 @@ def reserve(opened: Ledger, run_id: str, event: accounting.DpEvent) -> None:
 
 
 def test_every_kind_of_cost_is_tried() -> None:
-    assert {type(event) for event in COSTS} == set(typing.get_args(accounting.DpEvent))
+    assert {type(event) for event in COSTS} == set(typing.get_args(typing.get_args(accounting.DpEvent)[0]))
 
 
 def test_no_document_takes_the_place_of_another(written: dict[str, list[str]]) -> None:
@@ -350,19 +258,7 @@ def put(value: typing.Any, container: typing.Any, key: typing.Any) -> None:
 
 
 # Objects whose keys are the run's own: any name will do there.
-OPEN = {
-    'settings',
-    'mechanism',
-    'versions',
-    'rejected_by_reason',
-    'rejected',
-    'left_out',
-    'contexts_per_batch',
-    'loss_by_batch',
-    'rho_by_stage',
-    'stages',
-    'details',
-}
+OPEN = {'settings', 'versions', 'rejected', 'left_out', 'rho_by_stage', 'stages', 'details', 'costs'}
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -406,26 +302,20 @@ def value_at(document: typing.Any, path: tuple[str | int, ...]) -> typing.Any:
     return document
 
 
-def test_every_key_of_the_reports_is_explained() -> None:
-    for name in ('privacy-report', 'restricted-report'):
+def test_every_key_of_a_report_and_a_card_is_explained() -> None:
+    for name in ('privacy-report', 'adapter'):
         found = json.loads(documents.committed(name))
         assert all('description' in value for value in found['properties'].values())
 
 
-def test_reports_are_read_by_version_and_the_schema_says_which() -> None:
-    found = json.loads(documents.committed('privacy-report'))
-    assert found['properties']['schema_version']['const'] == report.SCHEMA_VERSION
-    assert found['additionalProperties'] is False
-
-
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(ValueError, match='Choose from: adapter, batch-plan'):
+    with pytest.raises(ValueError, match='Choose from: adapter, evaluation'):
         documents.committed('repot')
 
 
 def test_the_command_prints_a_schema_or_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    schema.schema('centers')
-    assert capsys.readouterr().out == documents.committed('centers')
+    schema.schema('ledger')
+    assert capsys.readouterr().out == documents.committed('ledger')
     schema.schema()
     listed = capsys.readouterr().out
     assert [line.split()[0] for line in listed.splitlines()] == NAMES

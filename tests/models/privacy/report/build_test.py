@@ -30,15 +30,15 @@ def test_cost_is_that_of_the_cap_and_not_of_the_tokens_used() -> None:
 
 @pytest.mark.parametrize('made', [MEDIAN, PARAMS])
 def test_a_run_without_that_price_has_no_entry(made: MechanismParams) -> None:
-    with pytest.raises(ValueError, match='charged=0.2'):
+    with pytest.raises(ValueError, match='charged=0.2, computed='):
         build(made, ledger=ledger_entry(0.2))
 
 
 def test_declared_number_wins_over_noisy_counts() -> None:
     plan = [GroupPlan(label='a', batches=2, noisy_count=500), GroupPlan(label='b', batches=1, noisy_count=-3)]
-    noisy = build(plan=plan, noisy_counts_rho=0.01)
+    noisy = build(plan=plan, counts_rho=0.01)
     assert (noisy.units, noisy.units_source) == (497, 'noisy')
-    declared = build(plan=plan, noisy_counts_rho=0.01, declared_units=510)
+    declared = build(plan=plan, counts_rho=0.01, declared_units=510)
     assert (declared.units, declared.units_source) == (510, 'declared')
 
 
@@ -52,7 +52,7 @@ def test_declared_number_wins_over_noisy_counts() -> None:
         ({'plan': [GroupPlan(label='a', cluster=1, batches=1)]}, 'groups=1, kept centres=0'),
         ({'clusters': clusters()}, 'groups=1, kept centres=3'),
         (
-            {'clusters': clusters(), 'plan': CLUSTERED[::-1], 'noisy_counts_rho': 0.1},
+            {'clusters': clusters(), 'plan': CLUSTERED[::-1], 'counts_rho': 0.1},
             'groups=3, kept centres=3',
         ),
         ({'settings': {'clip_bound': 12.0}}, 'clip_bound'),
@@ -61,11 +61,11 @@ def test_declared_number_wins_over_noisy_counts() -> None:
         ({'delta': 0.0}, 'delta=0.0'),
         ({'delta': 1.0}, 'delta=1.0'),
         ({'plan': []}, 'groups=0'),
-        ({'plan': [GroupPlan(label=None, batches=1, noisy_count=5)]}, 'noisy_counts_rho=0.0'),
-        ({'noisy_counts_rho': 0.1}, 'noisy_counts_rho=0.1'),
+        ({'plan': [GroupPlan(label=None, batches=1, noisy_count=5)]}, 'paid=False'),
+        ({'counts_rho': 0.1}, 'paid=True'),
         (
             {'plan': [GroupPlan(label='a', batches=1, noisy_count=5), GroupPlan(label='b', batches=1)],
-             'noisy_counts_rho': 0.1},
+             'counts_rho': 0.1},
             'groups with a noisy count=1',
         ),
     ],
@@ -84,7 +84,7 @@ def test_the_two_statements() -> None:
 def test_without_a_price_in_advance_no_total_is_stated(made: PrivacyReport) -> None:
     totals = (made.epsilon, made.epsilon_closed_form, made.rho_total, made.rho_per_private_token)
     assert totals == (None,) * 4
-    with pytest.raises(ValueError, match='do not edit'):
+    with pytest.raises(ValueError, match='do not edit it'):
         dataclasses.replace(made, epsilon=1.0)
 
 

@@ -2,7 +2,7 @@
 
 A digest that is meant to change is made again by `python -m tests.models.privacy.report.golden_test`,
 which prints golden_digests.txt; with a folder as its argument it writes the reports there as well, to be
-compared with those of another commit. The table was first made by the code of commit fc58536.
+compared with those of another commit.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import pytest
 from models.privacy import accounting, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
+from tests.models.privacy.report import samples
 
 MEAN = MechanismParams(
     batch_size=255, clip_bound=10.0, temperature=2.0, max_private_tokens=300, max_batch_tokens=4000
@@ -58,7 +59,7 @@ def arguments_of(groups: str) -> dict[str, typing.Any]:
             report.GroupPlan(label='cardiology', batches=2, noisy_count=493),
             report.GroupPlan(label='dermatology', batches=3, noisy_count=771),
         )
-        return {'plan': plan, 'noisy_counts_rho': 0.005}
+        return {'plan': plan, 'counts_rho': 0.005}
     clusters = report.Clusters(
         counts_rho=0.0025,
         embedder='tfidf',
@@ -72,7 +73,7 @@ def arguments_of(groups: str) -> dict[str, typing.Any]:
         report.GroupPlan(label='a', cluster=0, batches=2, noisy_count=493),
         report.GroupPlan(label='a', cluster=3, batches=1, noisy_count=201),
     )
-    return {'plan': plan, 'noisy_counts_rho': 0.002, 'clusters': clusters}
+    return {'plan': plan, 'counts_rho': 0.002, 'clusters': clusters}
 
 
 def entry_of(ledger: str, rho: float) -> report.LedgerEntry | None:
@@ -113,9 +114,9 @@ def made_of(key: str) -> str:
         **arguments_of(groups),
     }
     if ledger != 'no-ledger':
-        rho = report.build_privacy_report(params, **arguments).rho_total
+        rho = samples.build(params, **arguments).rho_total
         arguments['ledger'] = entry_of(ledger, rho or 0.0)
-    return report.build_privacy_report(params, **arguments).to_json()
+    return samples.build(params, **arguments).to_json()
 
 
 def restricted_of(sparse: bool) -> report.RestrictedReport:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import typing
 
 import pytest
@@ -16,13 +17,17 @@ from models.privacy.report import (
     CenterCounts,
     Clusters,
     CorpusTotals,
+    Described,
     GroupContexts,
     GroupPlan,
     LedgerEntry,
+    Predicted,
     PrivacyReport,
     RestrictedReport,
-    earlier_releases,
+    Voted,
+    composition,
 )
+from models.privacy.text_votes import TextVoteParams
 
 PARAMS = MechanismParams(
     batch_size=255,
@@ -105,7 +110,7 @@ def earlier(
         'run_id': run_id,
         'method': 'fine-tuning' if tuned else 'private prediction',
         'unit': 'example',
-        'epsilon': earlier_releases.epsilon_alone(changes.get('costs', costs), 1e-6),
+        'epsilon': composition.epsilon_alone(changes.get('costs', costs), 1e-6),
         'delta': 1e-6,
         'costs': costs,
         'dataset': dataset,
@@ -113,40 +118,37 @@ def earlier(
         'charged_rho': charged,
         'identity': hashlib.sha256(f'{run_id} {dataset}'.encode()).hexdigest(),
         'told_by': 'report',
-        'inputs_known': True,
     }
     return EarlierRelease(**(arguments | changes))
 
 
-def older_report(run_id: str = 'earlier', entry: object = None, rho: float = 0.1, **changes: object) -> str:
-    """What the version before the list of releases wrote of a run of this ρ, as far as a later run reads it.
+def released_report(
+    run_id: str = 'earlier', entry: typing.Any = None, rho: float = 0.1, **changes: object
+) -> str:
+    """The report of a run of this ρ, as a later run reads it.
 
     Args:
         run_id: Its name.
-        entry: What it says of the ledger.
-        rho: Its cost.
-        changes: Other values.
+        entry: Its dataset, its number there and what a ledger charged it; None without a ledger.
+        rho: Its cost where no ledger says it.
+        changes: Values that are edited in the file.
     """
-    stage = {'name': 'Votes', 'rho': rho, 'explanation': '', 'formula': '', 'numbers': '', 'omega': None}
-    found: dict[str, object] = {
-        'schema': report.PRIVACY_REPORT_SCHEMA,
-        'schema_version': 5,
-        'run_id': run_id,
-        'statement': 'differential privacy',
-        'epsilon': accounting.epsilon_from_rho(rho, 1e-6),
-        'delta': 1e-6,
-        'mechanism': {},
-        'stages': [stage],
-        'data_accesses': ['Covered: this run, from reading the records to the corpus and this report.'],
-        'ledger': entry,
-    }
-    return json.dumps(found | changes)
+    charged = None
+    if entry is not None:
+        rho, before = entry['rho'], 0.05 * (entry['run_number'] - 1)
+        charged = ledger_entry(
+            rho, before, dataset=entry['dataset'], run_number=entry['run_number'], rho_budget=50.0,
+            epsilon_budget=None,
+        )  # fmt: skip
+    mechanism = TextVoteParams(rounds=1, noise_scale=math.sqrt(0.5 / rho))
+    made = finished(Voted(mechanism=mechanism), run_id=run_id, ledger=charged)
+    return json.dumps(json.loads(made.to_json()) | changes)
 
 
 def sample_report() -> PrivacyReport:
-    """The report that the docstring of `PrivacyReport` shows."""
+    """The report of sample_report.json."""
     return report.build_privacy_report(
-        PARAMS,
+        Predicted(mechanism=PARAMS, counts_rho=0.005),
         run_id='visits-2025-06',
         delta=1e-6,
         plan=(
@@ -161,16 +163,34 @@ def sample_report() -> PrivacyReport:
             'max_record_chars': 2000,
         },
         versions={'dp-corpus': '0.1.0', 'gemma': '3.3.0', 'jax': '0.7.1', 'python': '3.12.11'},
-        noisy_counts_rho=0.005,
         ledger=ledger_entry(0.005 + accounting.generation_rho(PARAMS)),
     )
 
 
+METHOD_FIELDS = {field.name for field in dataclasses.fields(Predicted)}
+
+
 def build(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyReport:
+    """A report of private prediction; `changes` are of the method or of the report."""
+    method = {name: value for name, value in changes.items() if name in METHOD_FIELDS}
+    return finished(
+        Predicted(mechanism=params, **method),
+        **{name: value for name, value in changes.items() if name not in method},
+    )
+
+
+def finished(method: Described, **changes: typing.Any) -> PrivacyReport:
+    """The report of a run of any method."""
+    totals = {
+        'predicted': TOTALS,
+        'tuned': report.TunedTotals(examples=9, sampled_tokens=99, truncated=0),
+        'voted': report.ChosenTotals(examples=200, voted=150, sampled_tokens=7_000, truncated=3),
+    }
     arguments: dict[str, typing.Any] = {
-        'run_id': 'run', 'delta': 1e-6, 'plan': ONE_LABEL, 'corpus': TOTALS, 'settings': {}, 'versions': {},
+        'run_id': 'run', 'delta': 1e-6, 'plan': ONE_LABEL, 'corpus': totals[method.kind], 'settings': {},
+        'versions': {},
     }  # fmt: skip
-    return report.build_privacy_report(params, **(arguments | changes))
+    return report.build_privacy_report(method, **(arguments | changes))
 
 
 def clusters(**changes: typing.Any) -> Clusters:
@@ -187,7 +207,7 @@ def clusters(**changes: typing.Any) -> Clusters:
 
 
 def clustered(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyReport:
-    arguments = {'plan': CLUSTERED, 'noisy_counts_rho': 0.002, 'clusters': clusters()}
+    arguments = {'plan': CLUSTERED, 'counts_rho': 0.002, 'clusters': clusters()}
     return build(params, **(arguments | changes))
 
 

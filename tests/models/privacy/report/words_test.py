@@ -1,15 +1,32 @@
-"""Sentences, formulas and the pasted arithmetic say what the numbers say."""
+"""Each sentence states the number of the report, and each template renders with every part on and off."""
 
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
+from typing import Any
 
 import pytest
 
 from models.privacy import accounting, report
+from models.privacy.earlier_release import GivenTexts, TextSource
+from models.privacy.gradients import TuningParams
 from models.privacy.params import MechanismParams
-from models.privacy.report import GroupPlan, PrivacyReport, prediction
+from models.privacy.report import (
+    CellCounts,
+    Cells,
+    Described,
+    GivenReference,
+    GroupPlan,
+    Predicted,
+    PrivacyReport,
+    Tuned,
+    Voted,
+    words,
+)
+from models.privacy.report.released import LISTS, SENTENCES
+from models.privacy.text_votes import TextVoteParams
 from tests.models.privacy.report.samples import (
     CLUSTERED,
     INDIVIDUAL,
@@ -19,9 +36,163 @@ from tests.models.privacy.report.samples import (
     build,
     clustered,
     clusters,
+    earlier,
+    finished,
     with_ledger,
 )
 from tests.oracles import costs
+
+TUNED = TuningParams(
+    units=1000, expected_batch_size=100, tuning_steps=20, clip_norm=1.0, noise_multiplier=2.0
+)
+VOTES = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4)
+GIVEN = GivenTexts(
+    sources=(TextSource(run_id='first', sampled_by=None), TextSource(run_id='second', sampled_by='samples')),
+    vouched=True,
+)
+CELLS = Cells(
+    fields=('about',), values=(('1',), ('2',)), counts_rho=0.01,
+    cell_counts=(CellCounts(label=None, counts=(4, -1)),),
+)  # fmt: skip
+COUNTED = (GroupPlan(label='a', batches=2, noisy_count=493), GroupPlan(label='b', batches=3, noisy_count=771))
+METHODS: dict[str, Described] = {
+    'predicted': Predicted(mechanism=PARAMS),
+    'tuned': Tuned(mechanism=TUNED),
+    'voted': Voted(mechanism=VOTES),
+}
+
+
+# --- Each template, with every part on and off ------------------------------------
+
+# By method a part, what turns it on, and what only its sentences say.
+PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ('predicted', {'reference': 'first round'}, {}, 'a public part of the batches of each label'),
+    (
+        'predicted',
+        {'reference': GivenReference(size=8, digest='abc', texts=GIVEN)},
+        {},
+        r"SHA-256 abc\) were sampled, by the run 'samples', from the adapter of run 'second'",
+    ),
+    (
+        'predicted',
+        {'reference': GivenReference(size=8, digest='abc', texts=GIVEN)},
+        {},
+        'are public and were chosen',
+    ),
+    (
+        'predicted',
+        {'adapter': 'abc', 'releases': (earlier('T', tuned=True),)},
+        {},
+        r"SHA-256 abc\) .* the run 'T'",
+    ),
+    ('predicted', {'has_structure': True}, {}, 'allowed alone is emitted without a vote'),
+    ('predicted', {'cells': CELLS}, {}, 'The cells come from the schema'),
+    ('predicted', {'counts_rho': 0.01}, {'plan': COUNTED}, 'comes from its noisy count'),
+    (
+        'predicted',
+        {'clusters': clusters(), 'counts_rho': 0.01},
+        {'plan': CLUSTERED},
+        'the kept centre nearest',
+    ),
+    ('predicted', {}, {'sample_rate': 0.25}, 'each with probability 0.25'),
+    ('predicted', {}, {'declared_units': 500}, 'The declared number of records is public'),
+    ('predicted', {'mechanism': MEDIAN}, {}, 'median'),
+    ('predicted', {'mechanism': INDIVIDUAL}, {}, 'B = 0.5 covers'),
+    ('tuned', {'label_mix': 'given'}, {}, "labels' shares of the texts were given"),
+    ('tuned', {'label_mix': 'counted'}, {}, 'follows from the released noisy counts'),
+    (
+        'tuned',
+        {'mechanism': dataclasses.replace(TUNED, label_mix_rho=0.01)},
+        {'plan': COUNTED},
+        'discrete Gaussian noise on the counts of labels',
+    ),
+    (
+        'tuned',
+        {'writes_texts': False},
+        {'plan': (GroupPlan(label=None, batches=0),)},
+        'This run sampled no text',
+    ),
+    ('tuned', {'warm_start': GIVEN}, {}, "The warm start is the corpus that the run 'first' released"),
+    ('tuned', {'warm_start': GIVEN}, {}, 'The texts of the warm start are public'),
+    ('tuned', {'has_structure': True}, {}, 'masks what is sampled'),
+    (
+        'tuned',
+        {'trains': False, 'releases': (earlier('T', costs={'Fine-tuning': TUNED.event}, dataset='visits'),)},
+        {},
+        "Covered: the run 'T', which its ledger charged to 'visits' as run 1. It trained the adapter",
+    ),
+    ('voted', {'start': GIVEN}, {}, "The first list is the corpus that the run 'first' released, or a part"),
+    ('voted', {'start': GIVEN}, {}, "The first list was sampled, by the run 'samples', from the adapter"),
+    ('voted', {'start': GIVEN}, {}, 'The texts of the first list are public'),
+    ('voted', {'writes_texts': False}, {}, 'No record reaches a language model'),
+    ('voted', {'has_structure': True}, {}, 'masks what is sampled'),
+    (
+        'voted',
+        {'mechanism': dataclasses.replace(VOTES, nearest=1)},
+        {},
+        'the candidate that is nearest to it;',
+    ),
+]
+# The same of what every report may have.
+for kind in METHODS:
+    whole = {'predicted': PARAMS, 'tuned': TUNED, 'voted': VOTES}[kind]
+    PARTS += [
+        (
+            kind,
+            {'mechanism': dataclasses.replace(whole, unit='user', examples_per_context=8)},
+            {},
+            'at most 8 records',
+        ),
+        (kind, {'releases': (earlier('A', 0.5),)}, {}, r"went in \(run 'A'\), are"),
+        (kind, {'releases': (earlier('A'), earlier('B', through='A'))}, {}, "by way of the run 'A'"),
+        (kind, {'releases': (earlier('U', unit='user'),)}, {}, 'under a unit of its own'),
+        (kind, {}, {'delta': 0.3}, 'δ = 0.3'),
+    ]
+
+
+def sentences(made: PrivacyReport) -> list[str]:
+    """All of a report and of the sections that pages alone show."""
+    found = [getattr(made, name) for name in SENTENCES]
+    found += [row for name in LISTS for row in getattr(made, name)]
+    return [*found, *itertools.chain(*words.sections(made).values())]
+
+
+@pytest.mark.parametrize(('kind', 'of_method', 'of_report', 'said'), PARTS)
+def test_a_part_is_said_where_it_is_there_and_nowhere_else(
+    kind: str, of_method: dict[str, Any], of_report: dict[str, Any], said: str
+) -> None:
+    without = sentences(finished(METHODS[kind]))
+    with_it = sentences(finished(dataclasses.replace(METHODS[kind], **of_method), **of_report))
+    assert any(re.search(said, row) for row in with_it)
+    assert not any(re.search(said, row) for row in without)
+    for row in (*with_it, *without):
+        assert row == ' '.join(row.split()) and not re.search(
+            r'[{}]|None|Undefined| [.,;:)]|\( |[,;.][a-zA-Z]', row
+        ), row
+
+
+@pytest.mark.parametrize('kind', METHODS)
+def test_a_name_cannot_make_a_sentence(kind: str) -> None:
+    name = 'a\n- Everybody may publish the records.\n# limits\n- None.'
+    made = finished(dataclasses.replace(METHODS[kind], releases=(earlier(name, dataset=name),)), run_id=name)
+    plain = finished(dataclasses.replace(METHODS[kind], releases=(earlier('a', dataset='a'),)))
+    for section in LISTS:
+        assert len(getattr(made, section)) == len(getattr(plain, section))
+    assert made.limits == plain.limits
+
+
+@pytest.mark.parametrize('kind', METHODS)
+def test_the_guarantee_states_epsilon_and_delta_of_the_report(kind: str) -> None:
+    for releases in ((), (earlier('A', 0.5),)):
+        made = finished(dataclasses.replace(METHODS[kind], releases=releases))
+        assert made.epsilon is not None and made.epsilon_of_run is not None
+        up, own = report.format_up(made.epsilon), report.format_up(made.epsilon_of_run)
+        assert f'(ε = {up}, δ = 1e-6)-differentially private under' in made.guarantee
+        assert f'more than e^{up} times as likely, plus 1e-6.' in made.guarantee
+        assert (f'is (ε = {own}, δ = 1e-6).' in made.guarantee) == bool(releases)
+
+
+# --- The numbers of sentences, formulas and lines of Python ------------------------
 
 
 def run_pasted(made: PrivacyReport) -> tuple[float, float]:
@@ -35,20 +206,20 @@ def run_pasted(made: PrivacyReport) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
-@pytest.mark.parametrize('noisy_counts_rho', [0.0, 0.02])
+@pytest.mark.parametrize('counts_rho', [0.0, 0.02])
 @pytest.mark.parametrize('in_clusters', [False, True])
 def test_pasted_arithmetic_gives_the_same_numbers(
-    params: MechanismParams, noisy_counts_rho: float, in_clusters: bool
+    params: MechanismParams, counts_rho: float, in_clusters: bool
 ) -> None:
-    noisy = 700 if noisy_counts_rho else None
+    noisy = 700 if counts_rho else None
     plan = CLUSTERED if in_clusters else [GroupPlan(label='a', batches=3)]
     made = build(
         params,
         plan=[dataclasses.replace(group, noisy_count=noisy) for group in plan],
-        noisy_counts_rho=noisy_counts_rho,
+        counts_rho=counts_rho,
         clusters=clusters() if in_clusters else None,
     )
-    in_advance = noisy_counts_rho + (0.0025 if in_clusters else 0)
+    in_advance = counts_rho + (0.0025 if in_clusters else 0)
     if params.is_ex_post and not in_advance:
         assert made.reproduction == ''
         return
@@ -80,53 +251,36 @@ def test_slots_double_both_sensitivities_and_say_so() -> None:
     plain, slots = build(), build(dataclasses.replace(PARAMS, examples_per_context=4))
     assert [row.value for row in slots.sensitivities] == [2 * row.value for row in plain.sensitivities]
     assert slots.rho_total == pytest.approx(4 * plain.rho_total)
-    assert 'replace' in slots.unit_of_privacy and 'double' in slots.unit_of_privacy
-    assert 'double' not in plain.unit_of_privacy
+    assert 'double' in slots.unit_of_privacy and 'double' not in plain.unit_of_privacy
 
 
 def test_the_guarantee_of_all_runs_is_that_of_the_ledger() -> None:
     made = with_ledger()
     assert made.ledger is not None
-    together = made.covered_together or ''
-    assert together.startswith("All 2 runs on dataset 'visits' that the ledger has charged up to")
+    (together,) = words.sections(made)['all_runs']
     shown = report.format_up(made.ledger.epsilon_after)
-    assert f'together ρ-zCDP for ρ = {report.format_up(made.ledger.rho_after)}' in together
     assert (
-        f'(ε = {shown}, δ = 1e-6)-differentially private, under adding or removing any one record' in together
+        f'together ρ-zCDP for ρ = {report.format_up(made.ledger.rho_after)}, hence (ε = {shown}, ' in together
     )
     assert 'the budget bounds all of them in place of the sum: ε = 8 at this δ.' in together
-    assert f'Covered together: {together[0].lower()}{together[1:]}' in made.data_accesses
-    assert any("the same name, 'visits'" in row for row in made.assumptions_of_curator)
+    assert f'Covered together: {together}' in made.data_accesses
     # The run's own guarantee stays its own.
     assert made.guarantee == build().guarantee and made.epsilon == build().epsilon
 
 
 def test_a_first_run_is_not_called_several() -> None:
-    first = with_ledger(0.0, run_number=1).covered_together or ''
-    assert (
-        first.startswith("The first run on dataset 'visits'")
-        and 'together' not in first
-        and 'in place of' not in first
-    )
-    budget = with_ledger(0.0, run_number=1, epsilon_budget=None, rho_budget=1.5).covered_together or ''
+    (first,) = words.sections(with_ledger(0.0, run_number=1))['all_runs']
+    assert first.startswith("the first run on dataset 'visits'") and 'together' not in first
+    made = with_ledger(0.0, run_number=1, epsilon_budget=None, rho_budget=1.5)
     shown = report.format_up(accounting.epsilon_from_rho(1.5, 1e-6))
-    assert budget.endswith(f'past its budget of ε = {shown} at this δ.')
+    assert words.sections(made)['all_runs'][0].endswith(f'past its budget of ε = {shown} at this δ.')
 
 
 @pytest.mark.parametrize('params', [PARAMS, MEDIAN])
 def test_without_a_ledger_the_report_says_so(params: MechanismParams) -> None:
     made = build(params)
-    assert made.ledger is None and made.covered_together is None
     assert any('this run was not charged to a ledger' in row for row in made.not_covered)
-    assert any('a budget that the curator keeps' in row for row in made.assumptions_of_curator)
-    assert len(made.not_covered) == 2
-
-
-def test_user_unit_is_named_everywhere() -> None:
-    made = build(dataclasses.replace(PARAMS, unit='user', examples_per_context=8))
-    assert made.unit_of_privacy.startswith('One user') and 'at most 8 records' in made.unit_of_privacy
-    assert 'any one user' in made.guarantee and 'one user added or removed' in made.adjacency
-    assert any('One person has one unit id' in row for row in made.assumptions_of_curator)
+    assert len(made.not_covered) == 2 and not words.sections(made)['all_runs']
 
 
 @pytest.mark.parametrize(
@@ -146,49 +300,33 @@ def test_delta_is_compared_with_public_numbers_only(
     assert expected in build(delta=delta, declared_units=declared).delta_relation
 
 
-@pytest.mark.parametrize('sparse', [False, True])
-def test_median_says_what_kind_of_statement_it_makes(sparse: bool) -> None:
-    params = dataclasses.replace(PARAMS, aggregate='median') if sparse else MEDIAN
-    made = clustered(params)
-    for words in ('no (ε, δ) guarantee', 'data-dependent and ex-post', 'not published', 'curator holds it'):
-        assert words in made.guarantee
+def test_median_has_no_figure_but_that_of_its_counts() -> None:
+    made = clustered(MEDIAN)
+    assert 'no (ε, δ) guarantee' in made.guarantee and 'noisy counts alone are' in made.guarantee
     priced = {stage.name: stage.rho for stage in made.stages}
-    assert priced['Noisy counts per centre'] == 0.0025 and priced['Noisy counts'] == 0.002
-    assert priced['Private tokens'] is None and priced.get('Sparse-vector test') is None
-    assert ('Sparse-vector test' in priced) == sparse
-    assert not any('median' in row.quantity or 'logits' in row.quantity for row in made.sensitivities)
+    assert priced == {'Noisy counts per centre': 0.0025, 'Noisy counts': 0.002, 'Private tokens': None}
     assert 'noisy counts alone' not in build(MEDIAN).guarantee
     assert 'No figure of this report' in build(MEDIAN).delta_relation
 
 
-def test_difference_costs_as_the_mean_does_and_names_its_vocabulary() -> None:
-    mean = dataclasses.replace(PARAMS, clip_bound=1.0)
-    difference = dataclasses.replace(mean, aggregate='difference')
-    assert build(difference).epsilon == build(mean).epsilon
-    enforced = '\n'.join(build(difference).assumptions_enforced)
-    assert 'log-probabilities' in enforced and 'Top-k+' in enforced
-    assert 'Top-k+' not in '\n'.join(
-        build(dataclasses.replace(difference, public_top_k=None)).assumptions_enforced
-    )
-
-
 # --------------------------------------------------------- individual accounting
 
-INDIVIDUALS = [
-    pytest.param(INDIVIDUAL, 1, id='record'),
-    pytest.param(dataclasses.replace(INDIVIDUAL, examples_per_context=4, omega=2.5), 4, id='slots'),
-    pytest.param(dataclasses.replace(INDIVIDUAL, omega=300.0), 1, id='all-orders'),
-]
 
-
-@pytest.mark.parametrize(('params', 'times'), INDIVIDUALS)
+@pytest.mark.parametrize(
+    ('params', 'times'),
+    [
+        pytest.param(INDIVIDUAL, 1, id='record'),
+        pytest.param(dataclasses.replace(INDIVIDUAL, examples_per_context=4, omega=2.5), 4, id='slots'),
+        pytest.param(dataclasses.replace(INDIVIDUAL, omega=300.0), 1, id='all-orders'),
+    ],
+)
 @pytest.mark.parametrize('counts', [0.0, 0.25])
 def test_individual_accounting_states_what_holds_at_orders_up_to_omega(
     params: MechanismParams, times: int, counts: float
 ) -> None:
     """Against the twin, which also tells a cost without a largest order apart."""
     plan = [GroupPlan(label=None, batches=3, noisy_count=700 if counts else None)]
-    made = build(params, plan=plan, noisy_counts_rho=counts)
+    made = build(params, plan=plan, counts_rho=counts)
     rho, omega = times * 0.5 + counts, params.omega
     assert made.rho_total == pytest.approx(rho) and made.omega == omega
     assert made.rho_per_private_token is None
@@ -202,39 +340,14 @@ def test_individual_accounting_states_what_holds_at_orders_up_to_omega(
     assert made.epsilon < made.epsilon_closed_form
     # The counts hold at every order, the text up to ω alone.
     assert [stage.omega for stage in made.stages] == [*([None] if counts else []), omega]
+    (said,) = words.sections(made)['orders']
+    assert f'ω = {omega:g}, and gives ε at the order α = {made.order:.6g}' in said
 
 
-@pytest.mark.parametrize(('params', 'times'), INDIVIDUALS)
-def test_individual_accounting_is_named_in_words(params: MechanismParams, times: int) -> None:
-    made = build(params)
-    assert 'truncated zCDP' in made.accounting and 'individual accounting' in made.accounting
-    assert 'B = 0.5 covers' in made.accounting and f'up to ω = {params.omega:g}, and' in made.accounting
-    assert ('4B' in made.accounting) == (times == 4)
-    assert 'private tokens per batch, however' not in made.accounting
-    assert made.orders and f'ω = {params.omega:g}, and gives ε at the order α = ' in made.orders
-    assert any('ω falls to ω/m' in line for line in made.limits)
-    assert any('A batch stops at 4,000 private tokens' in line for line in made.assumptions_enforced)
-    # A reader can follow every line: the settings stand in it, and one of them the sum depends on.
-    for line in ('B = 0.5  #', f'omega = {params.omega!r}  #', f'change = {params.change.value}  #'):
-        assert line in made.reproduction
-    _, longer = run_pasted(
-        dataclasses.replace(made, reproduction=made.reproduction.replace('B = 0.5 ', 'B = 0.6 '))
-    )
-    assert longer > made.epsilon * 1.05
-
-
-def test_facts_follow_from_the_settings_in_a_report() -> None:
+def test_a_reader_can_change_the_budget_of_a_context() -> None:
     made = build(INDIVIDUAL)
-    assert made.mechanism['accounting'] == 'individual' and made.mechanism['context_budget'] == 0.5
-    again = PrivacyReport.from_json(made.to_json())
-    assert prediction.facts_of(again.mechanism) == prediction.facts(INDIVIDUAL)
-
-
-def test_other_runs_name_no_largest_order() -> None:
-    for params in (PARAMS, MEDIAN):
-        made = build(params)
-        assert made.omega is made.order is made.orders is None
-        assert 'runcated z' not in made.to_json()
+    changed = made.reproduction.replace('B = 0.5 ', 'B = 0.6 ')
+    assert run_pasted(dataclasses.replace(made, reproduction=changed))[1] > made.epsilon * 1.05
 
 
 @pytest.mark.parametrize(
@@ -242,7 +355,7 @@ def test_other_runs_name_no_largest_order() -> None:
     [{'omega': None}, {'omega': 7.0}, {'order': None}, {'order': 3.0}, {'omega': None, 'order': None}],
 )
 def test_orders_that_contradict_the_stages_are_refused(changes: dict[str, float | None]) -> None:
-    with pytest.raises(ValueError, match="omega to be the least of the stages'"):
+    with pytest.raises(ValueError, match='to follow from the mechanism'):
         dataclasses.replace(build(INDIVIDUAL), **changes)
 
 

@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_mechanism() -> None:
     # Each label has 65 candidates in the first round, 25 texts more in the second, and 25 after it.
     assert found.sampled_texts == 2 * 65 + 2 * 25 + 2 * 25
     assert found.warnings == ()
-    check_document('voting-plan', found.to_json())
+    check_document('plan', found.to_json())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_an_endpoint_samples_at_its_own_pace() -> None:
     assert ('Sampling', 'at the pace of the endpoint') in found.rows()
     assert found.estimate is not None and found.estimate.memory_bytes == 0
     assert found.computing_hours() is None
-    check_document('voting-plan', found.to_json())
+    check_document('plan', found.to_json())
 
 
 # --- The command line ------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_the_command_prints_the_plan() -> None:
     ):  # fmt: skip
         assert words in shown, words
     found = call('plan', *FLAGS, '--json').stdout
-    check_document('voting-plan', found)
+    check_document('plan', found)
     expected = json.loads(plan.plan_run(methods.solve(config())).to_json())
     assert {name: of for name, of in json.loads(found).items() if name != 'estimate'} == {
         name: of for name, of in expected.items() if name != 'estimate'
@@ -239,7 +239,6 @@ def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
     ]
     (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
     found = call('check', *FLAGS, '--input', str(tmp_path / 'in.jsonl'), '--json')
-    check_document('input-check', found.stdout)
     checked = json.loads(found.stdout)
     # Records of an undeclared label are none of the run's.
     assert (checked['records'], checked['batch_size']) == (6, 1)

@@ -17,7 +17,7 @@ from pipeline.methods.predict.reference import read_reference
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests import oracles
-from tests.models.privacy.report.samples import older_report
+from tests.models.privacy.report.samples import released_report
 from transforms import predict, run_files, write
 
 LABELS = ('Billing', 'Delivery')
@@ -137,7 +137,7 @@ def write_release(
     for shard, part in enumerate((examples[::2], examples[1::2])):
         path = folder / run_files.DATA_FOLDER / write.shard_name(shard, 2)
         path.write_bytes(write.encode_shard(part, predict.COLUMNS))
-    (folder / run_files.REPORT).write_text(older_report('earlier', statement=statement))
+    (folder / run_files.REPORT).write_text(released_report('earlier', statement=statement))
     return str(folder)
 
 
@@ -152,7 +152,7 @@ def test_complete_examples_of_a_release_are_texts_of_their_labels(tmp_path: path
         label: sorted(one.text for one in good if one.label == label) for label in LABELS
     }
     found = read_reference(run)
-    assert found is not None and [of.run_id for of in found.origin.direct] == ['earlier']
+    assert found is not None and [of.run_id for of in found.origin.given.sources] == ['earlier']
     assert not found.origin.vouched
 
 

@@ -113,10 +113,10 @@ def test_default_token_caps() -> None:
     ('batch_size', 'rows', 'parts'), [(8, 12, 1), (64, 80, 1), (255, 95, 3), (1023, 121, 9)]
 )
 def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: int, parts: int) -> None:
-    size = config(batch_size=batch_size).method.resolved_micro_batch_size
+    size = config(batch_size=batch_size).method.rows_together
     assert size == rows
     assert (parts - 1) * size < batch_size + 2 * math.isqrt(batch_size) <= parts * size
-    assert config(batch_size=batch_size, micro_batch_size=7).method.resolved_micro_batch_size == 7
+    assert config(batch_size=batch_size, micro_batch_size=7).method.rows_together == 7
 
 
 def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
