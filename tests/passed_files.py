@@ -9,13 +9,16 @@ from collections.abc import Iterable
 import pytest
 
 
-def tree_digest(root: pathlib.Path) -> str | None:
-    """SHA-256 of the names and bytes of all files that git tracks below `root`; None without git."""
+def tracked_files(root: pathlib.Path) -> list[str]:
+    """Names of all files that git tracks below `root`, sorted; none without git."""
     listed = subprocess.run(['git', 'ls-files', '-z'], cwd=root, capture_output=True, check=False)
-    if listed.returncode:
-        return None
+    return sorted(filter(None, listed.stdout.decode().split('\0')))
+
+
+def digest_of(root: pathlib.Path, names: Iterable[str]) -> str:
+    """SHA-256 of these names and of the bytes of their files."""
     digest = hashlib.sha256()
-    for name in sorted(filter(None, listed.stdout.decode().split('\0'))):
+    for name in names:
         path = root / name
         content = path.read_bytes() if path.is_file() else b'no file'
         digest.update(f'{name}\0{hashlib.sha256(content).hexdigest()}\0'.encode())
@@ -25,8 +28,8 @@ def tree_digest(root: pathlib.Path) -> str | None:
 class PassedFiles:
     """A plugin of pytest that records which files passed, and leaves out those that did before.
 
-    A file is recorded where no test of it was left out, and none failed, in one process. A test that is
-    skipped for something that is missing here counts as passed.
+    A file is recorded where all its tests passed in one process: none was left out, failed, or skipped for
+    something that is missing here.
 
     Args:
         folder: Where the records lie, one empty file each.
@@ -37,14 +40,16 @@ class PassedFiles:
     def __init__(self, folder: pathlib.Path, root: pathlib.Path, once: bool) -> None:
         self._root = root
         self._once = once
-        self._tree = tree_digest(root)
-        self._folder = folder / (self._tree or 'no tree')
+        # Told once: a test that starts no run may start no process either.
+        self._tracked = tracked_files(root)
+        self._tree = digest_of(root, self._tracked)
+        self._folder = folder / self._tree
         self._waiting: dict[str, set[str]] = collections.defaultdict(set)
         self._incomplete: set[str] = set()
 
     def has_passed(self, file: str) -> bool:
         """Whether all tests of a file passed for this tree."""
-        return self._tree is not None and self._record(file).exists()
+        return bool(self._tracked) and self._record(file).exists()
 
     def _record(self, file: str) -> pathlib.Path:
         return self._folder / file.replace('/', ':')
@@ -73,7 +78,7 @@ class PassedFiles:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Records a file with its last test, unless the tree has changed since the start."""
         file = report.nodeid.partition('::')[0]
-        if report.failed:
+        if not report.passed:
             self._incomplete.add(file)
         if report.when != 'teardown':
             return
@@ -81,7 +86,7 @@ class PassedFiles:
         if waiting is None:  # the process that hands tests to workers
             return
         waiting.discard(report.nodeid)
-        if waiting or file in self._incomplete or self._tree is None or tree_digest(self._root) != self._tree:
+        if waiting or file in self._incomplete or digest_of(self._root, self._tracked) != self._tree:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         self._record(file).touch()

@@ -1,4 +1,5 @@
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ def pytest_configure(config):
     config.pluginmanager.register(PassedFiles(folder, config.rootpath, config.getoption('once')))
 """
 ONE = 'def test_a():\n    pass\n\ndef test_b():\n    pass\n'
+SKIPPING = 'import pytest\n\ndef test_e():\n    pytest.skip()\n'
 FAILING = 'def test_c():\n    pass\n\ndef test_d():\n    raise ValueError\n'
 
 
@@ -26,6 +28,7 @@ FAILING = 'def test_c():\n    pass\n\ndef test_d():\n    raise ValueError\n'
 def tree(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     for name, text in {
         'conftest.py': CONFTEST, 'one_test.py': ONE, 'failing_test.py': FAILING, 'part.py': '',
+        'skipping_test.py': SKIPPING,
         'pyproject.toml': '[tool.pytest.ini_options]\npython_files = ["*_test.py"]\n',
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
@@ -37,17 +40,17 @@ def tree(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 def ran(tree: pathlib.Path, *arguments: str) -> set[str]:
     """Names of the tests that one process of pytest ran."""
-    command = [sys.executable, '-B', '-m', 'pytest', '-rA', '-p', 'no:xdist', *arguments]
+    command = [sys.executable, '-B', '-m', 'pytest', '-vv', '-p', 'no:xdist', *arguments]
     said = subprocess.run(command, cwd=tree, capture_output=True, text=True).stdout
-    return {line.split('::')[1][5] for line in said.splitlines() if line.startswith(('PASSED', 'FAILED'))}
+    return set(re.findall(r'::test_(\w) (?:PASSED|FAILED|SKIPPED)', said))
 
 
 def test_a_file_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
-    assert ran(tree, '--once') == set('abcd')
-    assert ran(tree, '--once') == set('cd')
-    assert ran(tree) == set('abcd')
+    assert ran(tree, '--once') == set('abcde')
+    assert ran(tree, '--once') == set('cde')
+    assert ran(tree) == set('abcde')
     (tree / 'part.py').write_text('changed = True\n')
-    assert ran(tree, '--once') == set('abcd')
+    assert ran(tree, '--once') == set('abcde')
 
 
 @pytest.mark.parametrize(
@@ -55,4 +58,4 @@ def test_a_file_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
 )
 def test_a_file_of_which_a_part_ran_has_not_passed(tree: pathlib.Path, part: list[str]) -> None:
     ran(tree, *part)
-    assert ran(tree, '--once') == set('abcd')
+    assert ran(tree, '--once') == set('abcde')
