@@ -303,7 +303,6 @@ GOOD = {
     'models/decoders/gemma/family.py': '',
     'models/decoders/__init__.py': 'from models.decoders.gemma.family import GemmaFamily',
     'models/decoders/gemma/architectures.py': '',
-    'models/bundled/train.py': 'from models.decoders.gemma import architectures',
     'models/privacy/mechanism.py': 'import jax',
     'models/generate.py': 'from models.privacy import mechanism',
     'transforms/predict.py': 'import apache_beam as beam\nfrom models import generate',

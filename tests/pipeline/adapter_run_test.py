@@ -116,7 +116,7 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
     assert texts[None] and texts['zero'] == texts[None] != texts['strong']
     without, with_one = report_of(tmp_path / 'None'), report_of(tmp_path / 'strong')
     # The run's own mechanism is what it is without.
-    assert with_one.mechanism == without.mechanism and with_one.stages == without.stages
+    assert with_one.method.mechanism == without.method.mechanism and with_one.stages == without.stages
     assert with_one.releases[0].run_id == 'adapter' and "(run 'adapter'), are (ε = " in with_one.guarantee
     assert (with_one.epsilon or 0.0) > (with_one.epsilon_of_run or 0.0) == without.epsilon
     assert not any('adapter' in row.lower() for row in without.assumptions_of_curator)

@@ -15,7 +15,7 @@ AttentionType = Literal['local', 'global']
 QueryScale = Literal['by_one_over_sqrt_head_dim', 'by_one_over_sqrt_embed_dim_div_num_heads']
 # Float32 numbers of a token in a layer that a gradient reads again, in widths of the residual stream, and of
 # each head for each token that it attends to; and those of what enters a layer. Fitted to what the compiler
-# says of Gemma 3 270M and 4B and Gemma 2 2B (tests/benchmarks/tuning_memory_benchmark.py).
+# says of Gemma 3 270M and 4B and Gemma 2 2B (docs/measured.md).
 _KEPT_WIDTHS, _KEPT_SHARES, _ENTERING_WIDTHS = 34, 4, 5
 
 

@@ -381,12 +381,12 @@ def test_an_entry_of_a_mixture_checks_its_own_numbers() -> None:
 
 
 def test_the_words_of_a_mixture_claim_no_rho() -> None:
-    from models.privacy.report import ledger as words
+    from models.privacy.report import words
 
-    said = words.guarantee_of_all_runs(mixed_entry(), 'record')
+    said = words.macro('all_runs', mixed_entry(), 'record')
     assert 'ρ' not in said.replace('Rényi', '')
     budget = report.format_up(account().epsilon_budget)
     for expected in ('all 2 runs', 'kept at the Rényi order α = 4.', f'ε = {budget} at this δ'):
         assert expected in said, expected
     first = dataclasses.replace(mixed_entry(), run_number=1, rho_before=0.0, rho=mixed_entry().rho_after)
-    assert 'the first run' in words.guarantee_of_all_runs(first, 'record')
+    assert 'the first run' in words.macro('all_runs', first, 'record')
