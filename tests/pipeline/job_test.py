@@ -228,7 +228,7 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
 
 def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     record = Record(text=row['text'], label=row['label'], record_id=row['id'])
-    placed = batching.place(key, record, graph.configured_plan(run))
+    placed = batching.place(key, record, methods.solve(run).batch_plan)
     assert placed is not None
     return str(placed[0])
 
