@@ -19,6 +19,8 @@ def tree() -> Imports:
     return Imports(ROOT)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('contract', CONTRACTS, ids=lambda contract: contract.__name__)
 def test_the_tree_keeps(contract: Callable[[Imports], list[str]], tree: Imports) -> None:
     faults = contract(tree)

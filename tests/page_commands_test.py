@@ -207,6 +207,8 @@ def targets_of(text: str) -> set[str]:
     return found
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('page', pages.all_pages(), ids=pages.name_of)
 def test_the_commands_of_a_page_are_right(
     page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,7 @@ def test_the_names_of_the_package_are_there() -> None:
         dp_corpus.Leger  # noqa: B018
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_a_second_one_that_has_no_budget_and_what_is_read_back(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -128,7 +128,9 @@ def check_columns(rows: list[dict[str, Any]]) -> None:
         assert attributes.values_of(row['label']) == values and row['label'] in COMBINATIONS
 
 
-@pytest.mark.parametrize('method', [TUNED, PREDICTED], ids=['fine-tune', 'predict'])
+@pytest.mark.parametrize(
+    'method', [TUNED, pytest.param(PREDICTED, marks=pytest.mark.first)], ids=['fine-tune', 'predict']
+)
 def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, method: dict[str, Any]) -> None:
     """Everything but how labels are read and shown: hashes, batches, gradients, votes, texts."""
     launch(config(folder, 'several', method, DECLARED), [])

@@ -75,6 +75,7 @@ def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
     return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
+@pytest.mark.first
 def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder: pathlib.Path) -> None:
     ledger = Ledger.create(str(folder / 'ledger.db'))
     ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
@@ -263,6 +264,7 @@ def restricted_of(output: pathlib.Path) -> dict[str, Any]:
     return json.loads((output.parent / f'{output.name}.curator' / run_files.RESTRICTED_REPORT).read_text())
 
 
+@pytest.mark.first
 def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

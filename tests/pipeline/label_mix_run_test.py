@@ -86,6 +86,7 @@ def of_adapter(folder: pathlib.Path, name: str, output: str, **changed: Any) -> 
     return released.with_adapter(job_config(**given))
 
 
+@pytest.mark.first
 def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_on(
     folder: pathlib.Path,
 ) -> None:

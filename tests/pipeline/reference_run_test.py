@@ -266,15 +266,6 @@ def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Pa
     assert batches(run).keys() == first_names(run)
 
 
-@pytest.mark.parametrize('options', [[], ['--direct_runner_bundle_repeat=1']])
-def test_a_runner_that_repeats_bundles_writes_the_same(
-    tmp_path: pathlib.Path, first: JobConfig, options: list[str]
-) -> None:
-    run = prepared(config(tmp_path, runner='BundleBasedDirectRunner'))
-    launch(run, options)
-    assert batches(run) == batches(first)
-
-
 @pytest.mark.parametrize(
     'settings',
     [

@@ -75,6 +75,8 @@ COMMANDS = {
 }
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @needs_model
 @pytest.mark.parametrize('command', COMMANDS)
 @pytest.mark.parametrize(

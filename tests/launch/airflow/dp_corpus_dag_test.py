@@ -161,6 +161,7 @@ def test_the_example_settings_are_accepted() -> None:
     assert config.budget.dataset is not None
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_airflow
 def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:

@@ -206,6 +206,7 @@ def test_kustomize_takes_every_file() -> None:
     assert {SUBMIT['image'], POOL['image']} == {image['name']}
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_kustomize_builds_one_set_of_manifests() -> None:
     if shutil.which('kubectl') is None:

@@ -25,6 +25,8 @@ from models.clustering.centers import (
 from models.clustering.embedder import TFIDF_FILES, DecoderEmbedder, TfidfEmbedder
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 ROOT = pathlib.Path(__file__).parents[3]
 BUNDLED = ROOT / 'models' / 'bundled'
 DATA = ROOT.parent / 'shared' / 'data'
@@ -51,6 +53,7 @@ def _tfidf() -> TfidfEmbedder:
 # --------------------------------------------------------------------------- nearest
 
 
+@pytest.mark.first
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_nearest_equals_its_twin_where_ties_abound(data: st.DataObject) -> None:
@@ -332,6 +335,7 @@ def test_the_shipped_centers_are_small_public_and_distinct() -> None:
     assert centers.nearest(centers.vectors).tolist() == list(range(500))
 
 
+@pytest.mark.first
 @needs_data
 def test_the_shipped_centers_come_from_the_public_corpus_and_sort_it() -> None:
     """README's figures: V-measure on the 1,428 abstracts left out of the fit; 0.25 under shuffled classes."""

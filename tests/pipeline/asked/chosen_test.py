@@ -14,6 +14,8 @@ from tests.command_line import in_this_process
 LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in range(77))}
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ('given', 'name'),
     [

@@ -103,6 +103,8 @@ def test_each_further_training_takes_a_smaller_share_of_what_is_kept_for_failure
     assert [reserve(where, f'run-{place}', event) for place, event in enumerate(light)] == found
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('scale', [15.0, 15.955, 15.96, 1e4])
 def test_a_run_that_is_within_delta_alone_has_an_entry(tmp_path: pathlib.Path, scale: float) -> None:
     """ε is 0, or next to it where losses are rounded upwards: no reason to refuse what was charged."""

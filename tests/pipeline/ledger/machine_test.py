@@ -613,11 +613,14 @@ def attack(new_place: Callable[[], str], *, examples: int, steps: int, finds: bo
     )  # fmt: skip
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('kind', ['sqlite'])
 def test_a_ledger_of_a_file_is_the_sum_by_hand(new_place: Callable[[], str]) -> None:
     attack(new_place, examples=6, steps=20)
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('kind', ['postgresql'])
 def test_a_ledger_of_a_server_is_the_sum_by_hand(new_place: Callable[[], str]) -> None:
@@ -625,7 +628,6 @@ def test_a_ledger_of_a_server_is_the_sum_by_hand(new_place: Callable[[], str]) -
 
 
 @pytest.mark.run
-@pytest.mark.long
 @pytest.mark.parametrize('kind', ['sqlite', 'postgresql'])
 def test_ten_thousand_steps(new_place: Callable[[], str]) -> None:
     attack(new_place, examples=100, steps=50)
@@ -731,7 +733,7 @@ def says_no_reason(patch: pytest.MonkeyPatch) -> None:
         forgets_open_charges,
         commits_twice,
         *(
-            pytest.param(twin, marks=[pytest.mark.long, pytest.mark.run])
+            pytest.param(twin, marks=pytest.mark.run)
             for twin in (
                 takes_any_key,
                 lets_the_order_follow,

@@ -138,6 +138,8 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @given(st.lists(EVENTS, min_size=1, max_size=7), st.sampled_from([0.3, 1.0, 4.0]))
 @settings(deadline=None, max_examples=40)
 def test_whatever_is_let_in_stays_within_the_budgets_epsilon(events: list[DpEvent], budget: float) -> None:
@@ -215,6 +217,7 @@ def test_where_no_budget_is_enough_none_is_named() -> None:
     )
 
 
+@pytest.mark.heavy
 def test_a_refused_run_says_which_budget_would_hold_it(tmp_path: pathlib.Path) -> None:
     where = str(tmp_path / 'ledger.db')
     Ledger.create(where).add_dataset('visits', unit='example', delta=DELTA, epsilon=3.0)

@@ -11,6 +11,8 @@ from pipeline.asked.config import following, job_config, read_config, settings_o
 from pipeline.methods import METHODS, follows
 from pipeline.settings.job_config import JobConfig
 
+pytestmark = pytest.mark.heavy
+
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
 GEMMA = {'model': 'gemma3-270m'}
 # Records and texts for which votes on tokens take a sample, or all.
@@ -51,6 +53,7 @@ def test_nothing_follows_where_no_length_and_no_number_of_texts_is_given(method:
     assert {**defaults, **bare} == config.settings()
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('method', OF_RECORDS)
 def test_what_was_given_stays(method: str) -> None:
     """Every single setting that would follow, given another value."""

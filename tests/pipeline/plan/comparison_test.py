@@ -17,6 +17,8 @@ from pipeline.plan.comparison import compare
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
 
+pytestmark = pytest.mark.heavy
+
 ROOT = pathlib.Path(__file__).parents[2]
 WANTED = {'typical_words': 40, 'examples': 150, 'model': 'gemma3-270m'}
 
@@ -30,6 +32,7 @@ def recommended(**given: object) -> str | None:
     return compare({**WANTED, **given}).recommended
 
 
+@pytest.mark.first
 def test_each_method_has_the_plan_that_it_has_alone() -> None:
     found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
     assert [each.method for each in found.methods] == ['predict', 'fine-tune', 'evolve']

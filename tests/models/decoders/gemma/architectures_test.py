@@ -11,6 +11,8 @@ from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma.weights import adapter_shapes, arrange
 
+pytestmark = pytest.mark.heavy
+
 PRESETS = {
     'gemma2-2b': gm.nn.Gemma2_2B,
     'gemma2-9b': gm.nn.Gemma2_9B,

@@ -27,6 +27,8 @@ from tests import samples
 from tests.contracts import decoder_contract
 from tests.models.decoders.gemma.decoder_test import GEMMA2
 
+pytestmark = pytest.mark.heavy
+
 VOCAB, K, ROWS = 211, 20, 4
 ARCHITECTURE = dataclasses.replace(GEMMA2, num_embed=VOCAB)
 PARAMS = MechanismParams(

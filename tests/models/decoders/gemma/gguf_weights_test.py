@@ -16,7 +16,7 @@ from models import fetched
 from models.decoders import decoder, family
 from models.decoders.gemma import checkpoints, gguf_file
 
-pytestmark = pytest.mark.weights
+pytestmark = pytest.mark.heavy
 
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[3]
@@ -41,6 +41,7 @@ def _log_probabilities(file: pathlib.Path, prompts: list[list[int]], dtype: str)
     return np.asarray(jax.nn.log_softmax(logits.astype(jnp.float32)))
 
 
+@pytest.mark.first
 def test_log_probabilities_are_those_of_llama_cpp(
     gemma_file: pathlib.Path, reference: dict[str, list[dict]]
 ) -> None:
