@@ -1,14 +1,15 @@
 # make demo    set-up, then votes of 20,000 invented messages on texts of Gemma 3 270M; prints five texts
 # make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
-# make test    set-up, then every check but those of test-long
-# make test-long   set-up, then what proves the same at greater length
-# make check   format, lint, types and the tests that start no run, no engine and no process; no long ones
+# make check   format, lint, types and the quick tests that start no run, no engine and no process
+# make test    set-up, then these, and at least one proof of each kind
+# make test-all    set-up, then all tests, but for files that passed before for the same tracked files
+# make test-most   the same without the longest, which tests/long_tests.py names
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make lock    writes every package at one version with its hashes; UPGRADE=--upgrade takes newer versions
 # make sbom    a software bill of materials of these packages, dist/dp-corpus.cdx.json
 # make image-check   builds the image and runs it, with Buildah and runc, on bases that are made here
 # make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
-# make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
+# make bench   one JSON line for each benchmark that needs no choice; make bench-overhead for one
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
 # make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint
@@ -26,14 +27,16 @@ AIRFLOW := .airflow
 BROWSER := .browser
 LLAMA := .llama
 SUPPLY := .supply
-BENCHMARKS := decoding median records overhead centring
+BENCHMARKS := decoding overhead centring
 # Three processes share the tests, a file at a time; each holds some 3 GB. On two cores one more than cores
 # uses the time that another waits for a server or a disk.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+# What tests look for beside Python, and what their end shows.
+TESTED := FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs --durations=30
 
-.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse lock sbom \
-	image-check bench bench-gpu gpu-folder airflow browser-packages llama clean
+.PHONY: demo demo-fine-tune test test-all test-most prerequisites check style gemma gemma-if-possible wheelhouse \
+	lock sbom image-check bench bench-gpu gpu-folder airflow browser-packages llama clean
 
 demo: $(READY) $(MINILM)
 	@$(BIN)/python -m launch.demo
@@ -42,15 +45,18 @@ demo-fine-tune: $(READY)
 	@$(BIN)/python -m launch.demo fine-tune
 
 test: style prerequisites
-	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m 'not long'
+	$(TESTED) -m 'first or not (run or heavy)'
 
-test-long: prerequisites llama
-	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m long
+test-all: style prerequisites llama
+	$(TESTED) --once
+
+test-most: prerequisites
+	$(TESTED) --once --without-longest
 
 prerequisites: $(MINILM) $(OBJECT_STORE) airflow browser-packages gemma-if-possible
 
 check: style
-	$(PYTEST) -m 'not run and not weights and not long and not heavy'
+	$(PYTEST) -m 'not run and not heavy'
 
 style: $(READY)
 	$(BIN)/ruff format --check .
@@ -94,7 +100,7 @@ sbom: $(SUPPLY)/.ready
 
 # It needs root, some 15 GB of disk, and Debian's packages buildah, debootstrap and runc; and Go.
 image-check: $(READY)
-	$(BIN)/python -m pytest -rs -m long tests/launch/image
+	$(BIN)/python -m pytest -rs tests/launch/image
 
 # Tools that the program does not need.
 $(SUPPLY)/.ready: launch/image/requirements-supply.txt

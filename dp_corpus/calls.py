@@ -11,13 +11,15 @@ import rich.console
 
 from dp_corpus.keywords import EvaluationSettings, Place, RefineSettings, RunSettings, TrainingSettings
 from dp_corpus.results import Evaluated, Run
-from pipeline import config as config_lib
+from pipeline.asked import config as config_lib
+from pipeline.asked import narrowed
+from pipeline.asked.chosen import chosen
 from pipeline.evaluation import asked
 from pipeline.evaluation import settings as evaluation_settings
 from pipeline.methods.method import RunPlan
 from pipeline.pages import evaluation_page
-from pipeline.run import narrowed, planned, watched
-from pipeline.run.chosen import chosen
+from pipeline.plan import planned
+from pipeline.run import watched
 from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 

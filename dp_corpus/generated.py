@@ -9,7 +9,7 @@ import pathlib
 import re
 
 from dp_corpus.calls import KEYWORDS
-from pipeline.config import Setting
+from pipeline.asked.config import Setting
 
 FILE = pathlib.Path(__file__).with_name('keywords.py')
 # Classes of keywords by the function that has them; `plan` has those of `generate`.

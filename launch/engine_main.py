@@ -17,8 +17,8 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pipeline import main as command_line
+from pipeline.asked.config import all_settings
 from pipeline.commands import exit_codes
-from pipeline.config import all_settings
 
 # Flags of `dp-corpus generate` that are no field of the config.
 VALUE_FLAGS = frozenset({'config'})

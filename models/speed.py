@@ -1,6 +1,6 @@
 """How fast this process decodes and trains, measured while a run does it anyway.
 
-A plan of a later run takes it from there (`pipeline/estimate.py`). Seconds are of one token, whatever
+A plan of a later run takes it from there (`pipeline/methods/estimate.py`). Seconds are of one token, whatever
 text it is of: they say nothing of how many records there are, or of how long these are.
 """
 

@@ -1,10 +1,9 @@
 """Three tiers of tests, one place for what XLA compiles, and the weights that some tests need.
 
-`make check` takes the tests without the mark `run`: they start no run, no engine and no process, and
-need neither Java, Go, PostgreSQL nor Airflow. It leaves out the files that take longest
-(`long_tests.HEAVY`). `make test` takes all but the tests with the mark `long`, which prove at greater
-length what a shorter one proves: `make test-long` takes those. A test without the mark `run` that starts one
-of them fails, so that the tiers stay what they say.
+`make check` takes the tests without the marks `run` and `heavy`: they start no run, no engine and no
+process, compile little, and need neither Java, Go, PostgreSQL nor Airflow. `make test` takes these, and of
+the others those with the mark `first`: at least one of each kind of proof. `make test-all` takes everything.
+A test without the mark `run` that starts a run fails, so that the tiers stay what they say.
 """
 
 import functools
@@ -22,7 +21,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import beam_looks, long_tests
+from tests import beam_looks, long_tests, passed_files
 
 # A busy machine makes an example slow, and says nothing of it. A check of one commit says the same each
 # time; new examples are looked for wherever else the tests run.
@@ -44,14 +43,27 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(('flags', 'Features'))), platform.machine())
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption('--once', action='store_true', help='leave out files that passed for the same tree')
+    parser.addoption('--without-longest', action='store_true', help='leave out long_tests.LONGEST')
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if (cache := getattr(config, 'cache', None)) is not None:
+        _keep_compiled(cache)
+        plugin = passed_files.PassedFiles(
+            pathlib.Path(cache.mkdir('passed')), config.rootpath, once=config.getoption('once')
+        )
+        config.pluginmanager.register(plugin)
+
+
+def _keep_compiled(cache: pytest.Cache) -> None:
     """Keeps what is compiled, for all workers, for most processes that they start, and for the next time.
 
     A program's key there is of its operations, its options and the compiler's version. The same code
     runs whether it was kept or not: tests/pipeline/durable_run_test.py compares both, byte for byte.
     """
-    cache = getattr(config, 'cache', None)
-    if 'JAX_COMPILATION_CACHE_DIR' in os.environ or cache is None:
+    if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
         return
     folder = cache.mkdir(f'compiled-{hashlib.sha256(_processor().encode()).hexdigest()[:16]}')
     kept = list(folder.iterdir())
@@ -109,27 +121,36 @@ _LONGEST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what only `make test-long` takes, before anything is chosen by its mark; longest files first."""
-    named: dict[str, set[str]] = {}
-    for item in items:
-        path = item.nodeid.partition('::')[0]
-        names = {item.name, item.name.partition('[')[0]} & set(long_tests.REPEATS.get(path, ()))
-        named.setdefault(path, set()).update(names)
-        if names:
-            item.add_marker(pytest.mark.long)
-        if path in long_tests.HEAVY:
-            item.add_marker(pytest.mark.heavy)
-    if not any('::' in argument for argument in config.args):
-        unknown = [
-            f'{path}::{name}' for path in named for name in {*long_tests.REPEATS.get(path, ())} - named[path]
-        ]
-        unknown += [path for path in long_tests.HEAVY if not (config.rootpath / path).is_file()]
-        if unknown:
-            raise pytest.UsageError(
-                f'Expected tests and files that exist in tests/long_tests.py, got {unknown}. Correct them.'
-            )
+    """Leaves out the longest tests where an option says so; longest files first."""
+    _refuse_unknown_names(config, items)
+    if config.getoption('without_longest'):
+        longest = [item for item in items if _names(item) & long_tests.LONGEST.keys()]
+        items[:] = [item for item in items if not _names(item) & long_tests.LONGEST.keys()]
+        config.hook.pytest_deselected(items=longest)
     ranks = {pathlib.Path(__file__).parent / name: rank for rank, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """A test's names in tests/long_tests.py: of its file, of all its cases, and of this case."""
+    return {item.nodeid.partition('::')[0], item.nodeid.partition('[')[0], item.nodeid}
+
+
+def _refuse_unknown_names(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuses a name in tests/long_tests.py that is of no test, in files that were collected as a whole."""
+    if any('::' in argument for argument in config.args):
+        return
+    known: set[str] = set().union(*map(_names, items))
+    unknown = [
+        name
+        for name in {**long_tests.REASONS, **long_tests.LONGEST}
+        if name not in known
+        and (name.partition('::')[0] in known or not (config.rootpath / name.partition('::')[0]).is_file())
+    ]
+    if unknown:
+        raise pytest.UsageError(
+            f'Expected tests that exist in tests/long_tests.py, got {unknown}. Correct them.'
+        )
 
 
 # --- The tier of a test ----------------------------------------------------------
@@ -215,7 +236,7 @@ _MOST_SECONDS = 20
 # By the clock alone, whatever else the machine does: of a test that waits more than it computes.
 _MOST_WAITING_SECONDS = 60
 # On a busy machine, where nothing was compiled before, a test was seen to take so many times as long.
-_BUSY = 3
+_BUSY = 2
 # TensorFlow, which the gemma library loads: the first test of a process that touches it pays.
 _IMPORT_SECONDS = 25
 _TAKEN = pytest.StashKey[float]()
@@ -234,13 +255,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fails a test, and a fixture that is its own, that took longer than a test may.
 
-    Those of `long_tests.REASONS` may, and those with the mark `long`.
+    Those of tests/long_tests.py may.
     """
     report = yield
     by_clock = item.stash[_TAKEN] = item.stash.get(_TAKEN, 0.0) + report.duration
     of_processors = _processor_seconds() - item.stash[_BEGAN]
     imports = _IMPORT_SECONDS if not item.stash[_HAD_TENSORFLOW] and 'tensorflow' in sys.modules else 0
-    name = item.nodeid.partition('[')[0]
     if (
         report.when == 'call'
         and report.passed
@@ -248,14 +268,13 @@ def pytest_runtest_makereport(
             min(by_clock, of_processors) > _BUSY * _MOST_SECONDS + imports
             or by_clock > _BUSY * _MOST_WAITING_SECONDS + imports
         )
-        and name not in long_tests.REASONS
-        and item.get_closest_marker('long') is None
+        and not _names(item) & (long_tests.REASONS.keys() | long_tests.LONGEST.keys())
     ):
         report.outcome = 'failed'
         report.longrepr = (
             f'Expected a test of {_MOST_SECONDS} seconds at most on quiet cores, got {by_clock:.1f} by the '
-            f'clock and {of_processors:.1f} of the processors. Give it less to prove again, move what a '
-            'shorter one proves too to `long`, or add its reason to tests/long_tests.py.'
+            f'clock and {of_processors:.1f} of the processors. Give it less to prove, or add its reason to '
+            'tests/long_tests.py.'
         )
     return report
 
@@ -265,7 +284,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope='session')
 def gemma_file() -> pathlib.Path:
-    """The GGUF file of Gemma 3 270M, for tests with the mark `weights`, which are skipped without it."""
+    """The GGUF file of Gemma 3 270M, for tests that are skipped without it."""
     from models import fetched
 
     path = fetched.fetched_file()

@@ -29,14 +29,14 @@ PRIVACY = 'models.privacy'
 GEMMA_ROOM = 'models.decoders.gemma'
 # The only file that imports the gemma library.
 GEMMA_FILE = f'{GEMMA_ROOM}.library'
-# Who may know a family of decoders by name: itself, the table of families, and the scripts that made
-# the bundled Gemma. All others ask models.decoders.family.
-KNOW_GEMMA = (GEMMA_ROOM, 'models.bundled')
+# Rooms that may know a family of decoders by name: itself, beside the table of families. All others ask
+# models.decoders.family.
+KNOW_GEMMA = (GEMMA_ROOM,)
 TABLE_OF_FAMILIES = 'models.decoders'
 # Rooms that another program could use without a run, and what they therefore know nothing of.
 STAND_ALONE = ('pipeline.ledger', 'pipeline.evaluation')
 COMMANDS = 'pipeline.commands'
-A_RUN = ('pipeline.job', 'pipeline.config', 'pipeline.settings', 'pipeline.methods')
+A_RUN = ('pipeline.job', 'pipeline.asked', 'pipeline.settings', 'pipeline.methods')
 
 # The only libraries that an import may be deferred for, or for a module of ours that imports one of
 # them. Each takes 50 ms or more to import (`python -X importtime`), or is not always installed.

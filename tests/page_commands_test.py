@@ -17,8 +17,8 @@ from launch.dataflow.profiles import PROFILES
 from launch.demo import records
 from models import bundled
 from pipeline import main
+from pipeline.asked import narrowed
 from pipeline.commands import audit, check, generate, plan
-from pipeline.run import narrowed
 from tests import pages
 from tests.pages import ROOT
 
@@ -207,6 +207,8 @@ def targets_of(text: str) -> set[str]:
     return found
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('page', pages.all_pages(), ids=pages.name_of)
 def test_the_commands_of_a_page_are_right(
     page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

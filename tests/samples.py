@@ -222,9 +222,9 @@ def unpacked(data: bytes) -> bytes:
     return b'\0'.join(parts)
 
 
-def with_long(names: Iterable[str], *long: str) -> list[Any]:
-    """Values of a parameter, some with the mark `long`: `make test` leaves their tests out."""
-    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
+def with_first(names: Iterable[str], *first: str) -> list[Any]:
+    """Values of a parameter, some with the mark `first`: `make test` takes their tests."""
+    return [pytest.param(name, marks=pytest.mark.first) if name in first else name for name in names]
 
 
 # --- Processes and screens -------------------------------------------------------

@@ -2,8 +2,7 @@
 
 Only small elements are shuffled: keyed hashes, and texts that are cut to what a prompt can use. Whole
 records are never shuffled, and nothing is pickled. Packing the rows of a batch within each bundle saved a
-third of the time and no memory at a million records (tests/benchmarks/records_benchmark.py), which is not
-worth its state.
+third of the time and no memory at a million records (measured once), which is not worth its state.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any, Literal
 
-from pipeline.config import Setting, all_settings
+from pipeline.asked.config import Setting, all_settings
 
 _REGEXES = {
     'input': r'^gs://\S.*$',

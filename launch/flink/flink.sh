@@ -22,7 +22,8 @@ if [[ $# -eq 0 || $1 == --help || $1 == -h ]]; then
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
   exit
 fi
-if ! folder="$("$python" -c 'import apache_beam, os, sys; print(os.path.dirname(sys.executable))' 2> /dev/null)"; then
+find='import importlib.util, os, sys; assert importlib.util.find_spec("apache_beam"); print(os.path.dirname(sys.executable))'
+if ! folder="$("$python" -c "$find" 2> /dev/null)"; then
   echo "Error: Expected a Python with this project's requirements, got PYTHON=$python." \
     "Run 'make test' once, or set PYTHON." >&2
   exit 2

@@ -1,4 +1,4 @@
-"""The small model that ships with the package, its cluster centres, and the scripts that made them."""
+"""The small model that ships with the package, and its cluster centres; tools/bundled made them."""
 
 import pathlib
 

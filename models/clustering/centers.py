@@ -35,6 +35,8 @@ from models.privacy import intact
 SHIPPED = bundled.CENTERS
 SCHEMA = 'dp-corpus centers 1'
 FILES = ('centers.json', 'centers.safetensors')
+# Sizes of a TF-IDF embedder that is fitted with centres: terms, texts of a term at the least, dimensions.
+MAX_TERMS, MIN_TEXTS, DIMENSIONS = 16_000, 3, 128
 
 _ROWS_AT_ONCE = 1024
 
@@ -110,7 +112,7 @@ class Centers:
         if missing:
             raise FileNotFoundError(
                 f'Expected centres in folder={str(folder)!r}, got none of files={missing}. '
-                'Give the folder that models.bundled.fit_centers wrote.'
+                'Give a folder that `dp-corpus centers` wrote.'
             )
         document = json.loads((path / FILES[0]).read_text())
         if not isinstance(document, dict) or document.get('schema') != SCHEMA:

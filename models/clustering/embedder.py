@@ -251,7 +251,7 @@ class TfidfEmbedder(Embedder):
         if missing:
             raise FileNotFoundError(
                 f'Expected a TF-IDF embedder in folder={str(folder)!r}, got none of files={missing}. '
-                'Give the folder that models.bundled.fit_centers wrote.'
+                'Give a folder that `dp-corpus centers` wrote.'
             )
         document = json.loads((path / TFIDF_FILES[0]).read_text())
         if not isinstance(document, dict) or document.get('schema') != TFIDF_SCHEMA:

@@ -82,5 +82,5 @@ def _sampler_settings(settings: TuningSettings) -> SamplerSettings:
         temperature=settings.temperature,
         top_p=settings.top_p,
         top_k=settings.top_k,
-        rows=settings.resolved_texts_together,
+        rows=settings.sampled_together,
     )

@@ -100,23 +100,23 @@ class TuningSettings(ModelSettings):
         return label_mix.texts_of_counts(wanted, plan.noisy_counts)
 
     @property
-    def resolved_texts_together(self) -> int:
+    def sampled_together(self) -> int:
         """Texts of a planned batch."""
         return self.texts_together or self.micro_batch_size
 
     @property
-    def resolved_wrong_prompts(self) -> int:
+    def wrong_prompts_of_step(self) -> int:
         """Wrong instructions beside the right one, as many as there are, at the steps that have any."""
         return min(self.wrong_prompts, len(self.labels) - 1) if self.mismatch_weight else 0
 
     def wrong_prompts_of(self, step: int) -> int:
         """Wrong instructions of each unit at a step. Public."""
-        return 0 if step % self.mismatch_every else self.resolved_wrong_prompts
+        return 0 if step % self.mismatch_every else self.wrong_prompts_of_step
 
     @property
     def shares_instructions(self) -> bool:
         """Whether units share what they compute of the instructions."""
-        return shares_instructions(len(self.labels), 1 + self.resolved_wrong_prompts, self.micro_batch_size)
+        return shares_instructions(len(self.labels), 1 + self.wrong_prompts_of_step, self.micro_batch_size)
 
 
 def shares_instructions(labels: int, ways: int, units_together: int) -> bool:

@@ -7,8 +7,8 @@ import typer
 
 from models import extras
 from pipeline import methods
+from pipeline.asked.config import all_settings, read_config
 from pipeline.commands import exit_codes, flags
-from pipeline.config import all_settings, read_config
 from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
 from pipeline.release import apart

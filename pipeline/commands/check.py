@@ -12,10 +12,10 @@ import rich.text
 import typer
 
 from pipeline import methods
+from pipeline.asked.chosen import chosen
+from pipeline.asked.config import all_settings
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import flags
-from pipeline.config import all_settings
-from pipeline.run.chosen import chosen
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 

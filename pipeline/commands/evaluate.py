@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.asked.config import of_panels, with_lists
 from pipeline.commands import exit_codes, flags
-from pipeline.config import of_panels, with_lists
 from pipeline.evaluation import asked
 from pipeline.evaluation.settings import PAGE, EvaluationSettings
 from pipeline.pages import evaluation_page

@@ -17,7 +17,7 @@ import typer.core
 import typer.rich_utils
 from rich import text
 
-from pipeline.config import (
+from pipeline.asked.config import (
     DEFAULT_METHOD,
     METHOD,
     Setting,

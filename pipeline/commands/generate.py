@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import rich.console
 import typer
 
+from pipeline.asked import narrowed
+from pipeline.asked.chosen import chosen
+from pipeline.asked.config import all_settings
 from pipeline.commands import flags
 from pipeline.commands.release import show_report
-from pipeline.config import all_settings
 from pipeline.methods.solved import Run
 from pipeline.pages import ledger_terminal
-from pipeline.run import narrowed, watched
-from pipeline.run.chosen import chosen
+from pipeline.run import watched
 from pipeline.screen import interrupt, terminal
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import RESTRICTED_PAGE

@@ -8,10 +8,9 @@ from rich import box, table, text
 
 from models import bundled, fetched
 from models.decoders import family
-from pipeline import model_list
 from pipeline.commands import flags
-from pipeline.model_list import ListedModel, ModelList
-from pipeline.prepare import weights
+from pipeline.prepare import model_list, weights
+from pipeline.prepare.model_list import ListedModel, ModelList
 from pipeline.screen import terminal
 
 # Below it the columns do not fit beside one another.

@@ -4,12 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline import comparison
+from pipeline.asked.chosen import chosen
+from pipeline.asked.config import all_settings, read_settings
 from pipeline.commands import exit_codes, flags
-from pipeline.config import all_settings, read_settings
 from pipeline.pages import comparison_terminal, plan_terminal
-from pipeline.run import planned
-from pipeline.run.chosen import chosen
+from pipeline.plan import comparison, planned
 from pipeline.screen import terminal
 
 CompareFlag = Annotated[

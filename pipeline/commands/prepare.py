@@ -8,8 +8,8 @@ import typer
 
 from models.clustering.centers import ClusterSettings
 from models.privacy.randomness import RunKey
+from pipeline.asked.config import without_password
 from pipeline.commands import flags
-from pipeline.config import without_password
 from pipeline.prepare import centers as centers_lib
 from pipeline.release import apart
 from pipeline.screen import off_screen, terminal

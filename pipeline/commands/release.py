@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.asked.config import without_password
 from pipeline.commands import flags
-from pipeline.config import without_password
 from pipeline.pages import report_page, report_terminal
 from pipeline.release.report import read_report
 from pipeline.screen import off_screen, terminal

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from models import bundled, extras
-from pipeline import comparison, config
+from pipeline.asked import config
 from pipeline.commands import flags
 from pipeline.pages import comparison_terminal, plan_terminal
+from pipeline.plan import comparison
 from pipeline.run import watched
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import INPUT_HELP, check_table

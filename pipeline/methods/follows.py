@@ -136,7 +136,7 @@ def tokens_around(own: Prompt, declared: Input) -> int:
     names = len(own.label_name.encode()) + len(own.text_name.encode())
     # The labels and the names stand twice where a prompt shows a text.
     size = len(own.corpus_description.encode()) + 2 * (labels + names)
-    fixed = _AROUND_TEXTS + (0 if own.resolved_prompt in _SHORT_PROMPTS else _OF_INSTRUCTIONS)
+    fixed = _AROUND_TEXTS + (0 if own.prompt_name in _SHORT_PROMPTS else _OF_INSTRUCTIONS)
     return fixed + math.ceil(size / _BYTES_OF_TOKEN)
 
 

@@ -16,9 +16,9 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy.report import BatchFacts, Described, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.estimate import Estimate, estimated
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.methods.solved import Run
@@ -38,12 +38,14 @@ class RunPlan(abc.ABC):
     """The plan of a run: what it would release and cost, before anything is read or paid. All public.
 
     Attributes:
+        method: Name of the method.
         delta: At which the run states its epsilon.
         estimate: What it takes of this machine; None where nobody asked, or without a model.
         budget: What the ledger says of it; None where no ledger was asked.
         warnings: What to think about before the run, in sentences.
     """
 
+    method: str
     delta: float
     estimate: Estimate | None = None
     budget: BudgetAnswer | None = None

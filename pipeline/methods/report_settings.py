@@ -61,7 +61,7 @@ def with_texts(
         if not value:
             found.pop(name, None)
     if 'min_example_tokens' in found:
-        found['min_example_tokens'] = method.resolved_min_example_tokens
+        found['min_example_tokens'] = method.least_tokens
     if method.structure is None:
         for name in ('regex', 'close_truncated'):
             found.pop(name, None)
@@ -70,8 +70,8 @@ def with_texts(
         if method.structure.regex is None:
             del found['regex']
             found['json_schema'] = method.structure.json_schema
-    known_prompt = method.resolved_prompt in PRESETS
-    found['prompt'] = prompt or (method.resolved_prompt if known_prompt else 'own template')
+    known_prompt = method.prompt_name in PRESETS
+    found['prompt'] = prompt or (method.prompt_name if known_prompt else 'own template')
     origin = family.family_of(method.model).origin(method.model)
     # A file that the curator brings may be of other weights in the same dimensions.
     made_from = '' if method.checkpoint is None else ', or weights made from it'

@@ -70,9 +70,7 @@ def _read(
                 if not example.truncated
             ]
     else:
-        dialect = Dialect(
-            delimiter=declared.resolved_delimiter, encoding=declared.encoding, quoting=declared.quoting
-        )
+        dialect = Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting)
         fields = RecordFields(
             text=declared.text_field,
             label=declared.label_field if labelled else None,

@@ -64,14 +64,14 @@ def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
     """Settings of the writer of prompts."""
     return {
         'max_prompt_tokens': settings.max_prompt_tokens,
-        'template': read_template(settings.resolved_prompt),
+        'template': read_template(settings.prompt_name),
         'label_name': settings.label_name,
         'attributes': settings.label_attributes(declared),
         'text_name': settings.text_name,
         'corpus_description': settings.corpus_description,
         'schema': _schema_text(settings),
         'structure': settings.structure,
-        'min_example_tokens': settings.resolved_min_example_tokens,
+        'min_example_tokens': settings.least_tokens,
     }
 
 

@@ -7,8 +7,8 @@ import rich.console
 import rich.table
 from rich import text
 
-from pipeline import comparison
 from pipeline.pages import plan_terminal
+from pipeline.plan import comparison
 
 # A narrower terminal would break words of the table.
 _TABLE_COLUMNS = 100

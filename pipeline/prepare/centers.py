@@ -18,7 +18,6 @@ from transforms.text_files import Quoting, check_delimiter, delimiter_of
 
 # Errors of the request come before scikit-learn and Beam are loaded.
 with epy.lazy_imports():
-    from models.bundled import fit_centers
     from transforms import read
 
 
@@ -108,9 +107,9 @@ def make_centers(
     if settings.embedder == 'tfidf':
         fitted = embedder.TfidfEmbedder.fit(
             texts,
-            max_terms=fit_centers.MAX_TERMS,
-            min_texts=fit_centers.MIN_TEXTS,
-            dimensions=fit_centers.DIMENSIONS,
+            max_terms=centers.MAX_TERMS,
+            min_texts=centers.MIN_TEXTS,
+            dimensions=centers.DIMENSIONS,
             seed=seed,
         )
         fitted.write(folder)

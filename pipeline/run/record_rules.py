@@ -18,9 +18,7 @@ def record_rules(declared: Input, unit: Unit) -> RecordRules:
         attributes=declared.attributes,
         unit=declared.unit_field,
         record_id=declared.record_id_field,
-        dialect=Dialect(
-            delimiter=declared.resolved_delimiter, encoding=declared.encoding, quoting=declared.quoting
-        ),
+        dialect=Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting),
         table=Table(
             query=declared.query,
             partition_column=declared.partition_column,

@@ -8,8 +8,9 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
 from models import speed
-from pipeline import estimate, job
+from pipeline import job
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import estimate
 from pipeline.methods.solved import Run
 from pipeline.run import charge, folders, resources, staging
 from pipeline.run.beam_options import beam_options

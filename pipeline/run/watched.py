@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import rich.console
 
 from models import bundled, extras
-from pipeline import methods, prompt_fit
+from pipeline import methods
 from pipeline.methods.solved import Run
+from pipeline.run import prompt_fit
 from pipeline.screen import off_screen
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model

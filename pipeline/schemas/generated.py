@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 
 import pydantic
 
-from models.finetuning.adapter import AdapterCard
+from models.finetuning import adapter
 from models.privacy.report import PrivacyReport
 from pipeline.evaluation import evaluation
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -42,7 +42,7 @@ class Failure(TypedDict):
 
 _ROOTS: Mapping[str, Any] = {
     'privacy-report': PrivacyReport,
-    'adapter': AdapterCard,
+    'adapter': adapter.AdapterCard,
     'ledger': Export,
     'evaluation': evaluation.Evaluation,
     'plan': PredictionPlan | TuningPlan | VotingPlan,

@@ -176,6 +176,8 @@ class Input(panel.Panel):
                 '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
             )
         check_delimiter(self.delimiter, self.quoting)
+        # A tab by its name is the character from here on.
+        object.__setattr__(self, 'delimiter', delimiter_of(self.delimiter))
         self._check_table()
         self._check_positive('max_record_bytes')
 
@@ -257,11 +259,6 @@ class Input(panel.Panel):
     def sampled_records(self) -> float | None:
         """Records, or users, that the run takes of the declared ones in the mean; None where none are."""
         return None if self.records is None else self.records * self.sample_rate
-
-    @property
-    def resolved_delimiter(self) -> str | None:
-        """The character between columns of CSV; None where each header line shows it."""
-        return delimiter_of(self.delimiter)
 
     @property
     def _declared(self) -> list[tuple[tuple[str, str], ...]]:

@@ -133,7 +133,7 @@ class JobConfig[M: MethodSettings]:
         raise ValueError(f'Expected a setting of method={self.method.name!r}, got {name!r}. Leave it out.')
 
     def to_toml(self) -> str:
-        """The config as TOML that `pipeline.config.read_config` reads back to an equal one.
+        """The config as TOML that `pipeline.asked.config.read_config` reads back to an equal one.
 
         Panels are comments.
         """

@@ -32,7 +32,7 @@ def setting(
         choices: The values that it may have, where a table says which: looked at when a config
             is built, so that a later entry of the table is a value too.
         names_path: Whether a text may name a file: one that takes any text does until it says
-            otherwise (`pipeline.config.path_settings`).
+            otherwise (`pipeline.asked.config.path_settings`).
         path: How it names files that workers read; None where it names none.
         presets: Values that name something known in place of a file.
         instead_of: The setting that it takes the place of: a flag for one of the two replaces the other in

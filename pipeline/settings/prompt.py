@@ -79,7 +79,7 @@ class Prompt(Model):
             )
 
     @property
-    def resolved_prompt(self) -> str:
+    def prompt_name(self) -> str:
         """The prompt as given, else the preset of the form that the model was trained on."""
         return self.prompt or ('pretrained' if self.model == bundled.MODEL else 'document')
 

@@ -86,7 +86,7 @@ class Structured(Prompt):
             )
 
     @property
-    def resolved_min_example_tokens(self) -> int:
+    def least_tokens(self) -> int:
         """Tokens that an example has before what ends it."""
         if self.json_schema is not None or self.regex is not None:
             return 0

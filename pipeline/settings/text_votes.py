@@ -43,10 +43,10 @@ class TextVotes(panel.Panel):
         None,
         instead_of='epsilon',
     )
-    embedder: str | None = _setting(
+    embedder: str = _setting(
         "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights. Default: tfidf.',
-        None,
+        'weights.',
+        'tfidf',
         path='file',
         presets=EMBEDDERS,
     )
@@ -71,26 +71,21 @@ class TextVotes(panel.Panel):
             )
 
     @property
-    def resolved_embedder(self) -> str:
-        """The embedder as given, or the default that needs no weights."""
-        return self.embedder or 'tfidf'
-
-    @property
     def embedder_extras(self) -> tuple[str, ...]:
         """Extras of this package that the embedder needs, as `models.extras` names them."""
-        return {'tfidf': (), 'decoder': (extras.GEMMA,)}.get(self.resolved_embedder, (extras.MINILM,))
+        return {'tfidf': (), 'decoder': (extras.GEMMA,)}.get(self.embedder, (extras.MINILM,))
 
     @property
     def shown_embedder(self) -> str:
         """The embedder for a report, without a path of the curator's machine."""
-        return self.resolved_embedder if self.resolved_embedder in EMBEDDERS else 'a folder of MiniLM weights'
+        return self.embedder if self.embedder in EMBEDDERS else 'a folder of MiniLM weights'
 
     @property
     def embedder_digests(self) -> list[str]:
         """Digests of the embedder beside its files: the machine that launches decides MiniLM's type."""
         from models.clustering.embedder import fastest_minilm_dtype
 
-        own = self.resolved_embedder in ('tfidf', 'decoder')
+        own = self.embedder in ('tfidf', 'decoder')
         return [] if own else [f'minilm {fastest_minilm_dtype()}']
 
     def embedder_settings(self, own: Model) -> 'ClusterSettings':
@@ -102,12 +97,12 @@ class TextVotes(panel.Panel):
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
 
-        if self.resolved_embedder == 'tfidf':
+        if self.embedder == 'tfidf':
             return ClusterSettings(embedder='tfidf', form_share=self.form_share)
-        if self.resolved_embedder != 'decoder':
+        if self.embedder != 'decoder':
             # Decided where the run is launched: vectors of two types differ.
             return ClusterSettings(
-                embedder=self.resolved_embedder, dtype=fastest_minilm_dtype(), form_share=self.form_share
+                embedder=self.embedder, dtype=fastest_minilm_dtype(), form_share=self.form_share
             )
         files = own.model_files
         return ClusterSettings(

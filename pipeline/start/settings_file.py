@@ -11,8 +11,10 @@ from typing import Any
 import tomli_w
 
 from models import bundled, fetched
-from pipeline import comparison, config, methods
+from pipeline import methods
+from pipeline.asked import config
 from pipeline.methods.follows import Follows
+from pipeline.plan import comparison
 from pipeline.settings.job_config import JobConfig
 from pipeline.start.answers import Answers
 from transforms import places

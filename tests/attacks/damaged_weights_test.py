@@ -169,6 +169,8 @@ def safetensors_reader(folder: pathlib.Path, chance: random.Random) -> Callable[
     return read
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('kind', ['gguf', 'vocabulary', 'safetensors'])
 def test_a_damaged_file_is_read_or_refused_by_name(tmp_path: pathlib.Path, kind: str) -> None:
     assert tell(tmp_path, kind) == {}

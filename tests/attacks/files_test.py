@@ -21,7 +21,7 @@ from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import RunCost
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders

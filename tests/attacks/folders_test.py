@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.release import apart
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig

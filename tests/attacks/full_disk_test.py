@@ -20,7 +20,7 @@ from models.privacy import text_votes
 from models.privacy.grid import NoiseSource
 from models.privacy.randomness import RunKey
 from models.sampling import loading
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
@@ -229,7 +229,6 @@ def test_a_run_goes_on_each_time_that_room_is_made(
     assert attempts > 2 and comparable(contents(tmp_path), tmp_path) == expected
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('name', SETTINGS)
 def test_full_at_every_single_write(
     tmp_path: pathlib.Path, undisturbed: Callable[[str], tuple[dict[str, bytes], int]], name: str
@@ -251,6 +250,7 @@ def write_in_place(path: str, temporary: str, data: bytes) -> None:
             file.write(data)
 
 
+@pytest.mark.first
 def test_a_writer_in_place_is_caught(
     tmp_path: pathlib.Path,
     undisturbed: Callable[[str], tuple[dict[str, bytes], int]],

@@ -14,7 +14,7 @@ import pytest
 
 from models.grammars import automaton, nondeterministic, structure
 from models.grammars.structure import Structure
-from tests import fork_server
+from tests import fork_server, samples
 
 # Of a processor that nobody shares ten would do.
 SECONDS, BYTES = 20, 2**30
@@ -55,10 +55,6 @@ BOMBS: dict[str, dict[str, str]] = {
     'exactly one of many': schema(
         oneOf=[{'type': 'string', 'pattern': f'^(a|b)*a(a|b){{{length}}}$'} for length in range(8, 18)]
     ),
-}  # fmt: skip
-# Those that need most of a second: one of a kind in `make test`.
-LONG = {
-    'counts within counts', 'a doubled end', 'arrays within arrays', 'long strings in a long array',
 }  # fmt: skip
 
 
@@ -102,9 +98,7 @@ def ended(given: dict[str, str], twin: Callable[[], None] | None = None) -> Any:
 
 
 @pytest.mark.run
-@pytest.mark.parametrize(
-    'name', [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BOMBS]
-)
+@pytest.mark.parametrize('name', samples.with_first(BOMBS, 'counts within counts'))
 def test_a_bomb_is_refused_before_it_explodes(name: str) -> None:
     said = ended(BOMBS[name])
     assert isinstance(said, str) and said.startswith('Expected ') and ', got ' in said, said
@@ -123,6 +117,7 @@ def test_without_limits_a_bomb_explodes() -> None:
     assert not isinstance(ended(BOMBS['every optional letter'], without_limits), str)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_what_is_nested_and_long_but_no_bomb_is_built() -> None:
     assert ended({'regex': '(' * 50 + 'a' + ')' * 50 + '((){99999999}){99999999}'}) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests import fork_server
@@ -130,11 +130,11 @@ def kill_at(folder: pathlib.Path, name: str, stops: list[Stop]) -> None:
     assert {path: data for path, (_, data) in states(folder).items() if path.startswith('out/')} == released
 
 
+@pytest.mark.first
 def test_a_run_killed_before_its_votes_have_a_name_goes_on(tmp_path: pathlib.Path) -> None:
     kill_at(tmp_path / 'evolve', 'evolve', SHORT['evolve'])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('name', SETTINGS)
 def test_a_run_killed_at_every_stage_goes_on(tmp_path: pathlib.Path, name: str) -> None:
     kill_at(tmp_path / name, name, STOPS[name])

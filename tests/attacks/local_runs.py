@@ -12,7 +12,7 @@ import json
 import sys
 
 from models.sampling import loading
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.run import beam_options, staging
 from tests import beam_looks
 from tests.launched import launch

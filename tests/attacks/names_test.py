@@ -147,6 +147,7 @@ def test_a_bad_entry_is_counted_for_the_curator_and_named_to_nobody(
         assert is_read(entry) or 'pos/' in (curator / run_files.REJECTED).read_text()
 
 
+@pytest.mark.first
 @needs_model
 @pytest.mark.run
 @pytest.mark.parametrize('command', ['check', 'generate', 'refine'])

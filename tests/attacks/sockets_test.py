@@ -111,7 +111,7 @@ def test_a_run_on_this_machine_listens_nowhere(tmp_path: pathlib.Path) -> None:
     [
         ('DirectRunner', (), 1),
         ('FnApiRunner', ('--direct_num_workers=2', '--direct_running_mode=multi_processing'), 6),
-        pytest.param('FnApiRunner', ('--direct_running_mode=multi_threading',), 4, marks=pytest.mark.long),
+        ('FnApiRunner', ('--direct_running_mode=multi_threading',), 4),
     ],
 )
 def test_what_beam_would_open_is_told(

@@ -11,7 +11,7 @@ import pytest
 
 from models.privacy.accounting import RunCost
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders

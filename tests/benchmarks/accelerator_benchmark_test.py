@@ -16,6 +16,8 @@ from models.decoders.gemma import architectures, checkpoints
 from models.decoders.transformer.checkpoint import Place
 from tests.benchmarks import accelerator_benchmark as benchmark
 
+pytestmark = pytest.mark.heavy
+
 BUNDLED = architectures.ARCHITECTURES['bundled']
 ROOT = pathlib.Path(__file__).parents[2]
 # What comes with JAX, what is carried, and what reads the weights. A processor's free memory is psutil's.

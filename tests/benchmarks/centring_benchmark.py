@@ -24,7 +24,7 @@ import numpy as np
 
 from models.records import Context
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import graph
 from tests import oracles
 

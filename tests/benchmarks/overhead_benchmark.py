@@ -30,7 +30,7 @@ from typing import Any
 
 from launch.demo.records import demo_records
 from pipeline import methods
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from pipeline.settings.job_config import JobConfig
 from transforms import run_files
 
@@ -85,7 +85,7 @@ def fine_tune(folder: pathlib.Path) -> None:
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
     sampler = sample.TextSampler(settings, factors)
-    size = settings.resolved_texts_together
+    size = settings.sampled_together
     batches = [
         sample.PlannedTexts(BatchId(group=group, index=first // size), label, min(size, texts - first))
         for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True))

@@ -41,7 +41,7 @@ from models.privacy import randomness
 from models.privacy.individual import LEVELS
 from models.records import Batch, BatchId, Context
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import graph
 from pipeline.settings.job_config import JobConfig
 from tests.benchmarks import real_records

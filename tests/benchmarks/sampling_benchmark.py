@@ -156,7 +156,7 @@ class _Waiting:
     """The sampler of fine-tuning as it was: all rows of a batch go on until the longest text has ended."""
 
     def __init__(self, settings: TuningSettings, adapter: Any) -> None:
-        writer, rows = settings.writer(), settings.resolved_texts_together
+        writer, rows = settings.writer(), settings.sampled_together
         self._rows, self._prompts = rows, {label: writer.public_prompt(label) for label in settings.labels}
         shapes = decoder.Shapes(
             max_prompt_tokens=max(map(len, self._prompts.values())),

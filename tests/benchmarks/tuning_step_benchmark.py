@@ -259,7 +259,7 @@ def _products_alone(
     import jax
     import jax.numpy as jnp
 
-    ways, table = 1 + settings.resolved_wrong_prompts, weights.embedding
+    ways, table = 1 + settings.wrong_prompts_of_step, weights.embedding
     of_texts = round(float(encoded.lengths.mean()) * ways * size)
     of_prompts = round(float(instructions[1].mean()) * ways * size)
 

@@ -61,6 +61,7 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return look(tmp_path_factory.mktemp('pages'), pages)
 
 
+@pytest.mark.first
 def test_axe_finds_nothing_in_any_light(looked_at: dict[str, Any]) -> None:
     broken = {
         f'{name}, {view}': rules
@@ -83,6 +84,7 @@ def test_the_part_for_whoever_signs_prints_on_two_sheets(looked_at: dict[str, An
     assert all(found['sheets'] is None for name, found in looked_at.items() if not name.startswith('report-'))
 
 
+@pytest.mark.first
 def test_what_is_broken_is_found(tmp_path: pathlib.Path) -> None:
     page = every_page.pages()['report-predict']
     pale = re.sub(r'--soft: #\w+', '--soft: #cccccc', page, count=1)

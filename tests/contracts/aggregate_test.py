@@ -19,6 +19,8 @@ from tests.dummies.halved import Halved, registered
 from tests.models.privacy.report.samples import TOTALS
 from tests.models.privacy.sampling_test import halves, words_of
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def halved() -> Iterator[str]:
@@ -27,11 +29,12 @@ def halved() -> Iterator[str]:
 
 
 @pytest.mark.parametrize('assert_kept', aggregate_contract.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize('name', list(AGGREGATES))
+@pytest.mark.parametrize('name', samples.with_first(AGGREGATES, 'mean'))
 def test_every_aggregate(name: str, assert_kept: Callable[[str], None]) -> None:
     assert_kept(name)
 
 
+@pytest.mark.first
 def test_every_aggregate_has_a_slow_twin() -> None:
     assert set(oracles.TWINS) == set(AGGREGATES)
 
@@ -128,6 +131,7 @@ class _OtherMask(Halved):  # type: ignore[misc]
         return mask & (jnp.arange(len(mask)) % 2 == 0)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     ('wrong', 'check'),
     [

@@ -13,10 +13,12 @@ from models import constraints
 from models.constraints import Constraint, Grammar, LongEnough, Tabulated, Vocabulary
 from models.grammars import automaton, expressions, regular_expressions
 from models.stop_rule import StopRule
-from tests import oracles
+from tests import oracles, samples
 from tests.contracts import constraint_contract
 from tests.contracts.constraint_contract import ConstraintCase
 from tests.dummies.rising import Rising
+
+pytestmark = pytest.mark.heavy
 
 VOCAB = 17
 STOP = frozenset({0, 5})
@@ -109,17 +111,19 @@ CASES = {
 
 
 @pytest.mark.parametrize('assert_kept', constraint_contract.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', samples.with_first(CASES, next(iter(CASES))))
 def test_every_constraint(name: str, assert_kept: Callable[[ConstraintCase], None]) -> None:
     assert_kept(CASES[name])
 
 
+@pytest.mark.first
 def test_no_constraint_is_left_out() -> None:
     found = {value for value in vars(constraints).values() if isinstance(value, type)}
     ours = {kind for kind in found if issubclass(kind, Constraint) and kind is not Constraint}
     assert ours <= {type(case.constraint) for case in CASES.values()}
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     ('wrong', 'check'),
     [

@@ -10,8 +10,11 @@ import pytest
 
 from models.decoders import family
 from models.decoders.decoder import Cache, Decoder, Shapes, Weights
+from tests import samples
 from tests.contracts import decoder_contract
 from tests.contracts.decoder_contract import DecoderCase, TokenizerCase, TunableCase
+
+pytestmark = pytest.mark.heavy
 
 STATES, VOCAB = 97, 96
 
@@ -102,7 +105,7 @@ def _tokenizer(name: str) -> TokenizerCase:
 
 
 @pytest.mark.parametrize('assert_kept', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize('name', ['table', *family.FAMILIES])
+@pytest.mark.parametrize('name', samples.with_first(['table', *family.FAMILIES], 'table'))
 def test_decoder(name: str, assert_kept: Callable[[DecoderCase], None]) -> None:
     assert_kept(DecoderCase(load=functools.partial(_decoder, name)))
 
@@ -115,12 +118,14 @@ def test_tunable(name: str, assert_kept: Callable[[TunableCase], None]) -> None:
     assert_kept(TunableCase(family=family.FAMILIES[name], model=model, checkpoint=checkpoint, rank=2))
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('assert_kept', decoder_contract.TOKENIZER_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize('name', family.FAMILIES)
 def test_tokenizer(name: str, assert_kept: Callable[[TokenizerCase], None]) -> None:
     assert_kept(_tokenizer(name))
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     ('wrong', 'check'),
     [

@@ -10,7 +10,7 @@ import pytest
 
 import dp_corpus
 from launch.demo import records as demo_records
-from pipeline import config
+from pipeline.asked import config
 from tests.command_line import in_this_process
 from tests.one_model import one_model
 from tests.samples import assert_import_leaves
@@ -120,6 +120,7 @@ def test_the_names_of_the_package_are_there() -> None:
         dp_corpus.Leger  # noqa: B018
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_a_second_one_that_has_no_budget_and_what_is_read_back(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,6 @@ def test_the_file_is_what_the_settings_make_it() -> None:
 
 
 @pytest.mark.run
-@pytest.mark.long
 def test_a_type_checker_sees_them(tmp_path: pathlib.Path) -> None:
     """mypy reads the whole package, so this takes a minute."""
     (tmp_path / 'user_code.py').write_text(CALLS)

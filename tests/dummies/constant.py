@@ -22,9 +22,9 @@ from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import check, generate, plan
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView
 from pipeline.methods.method import Generated, Method, Reported, RunPlan
 from pipeline.methods.solved import Run
@@ -180,6 +180,7 @@ class Constant(Method[ConstantSettings, ConstantRun]):
         self, run: ConstantRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
     ) -> ConstantPlan:
         return ConstantPlan(
+            method=run.method.name,
             texts=run.method.mottoes * len(run.input.label_values),
             rho_total=RHO,
             epsilon=accounting.epsilon_from_rho(RHO, run.delta),

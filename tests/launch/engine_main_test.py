@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch import engine_main
-from pipeline.config import all_settings
+from pipeline.asked.config import all_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 SWITCHES = engine_main.beam_switch_names()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from launch.dataflow import main as dataflow
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from tests.page_commands_test import commands_of, faults_of
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -53,7 +53,6 @@ def test_a_wheel_of_the_source_archive_holds_every_file_that_a_module_opens(tmp_
 
 
 @pytest.mark.run
-@pytest.mark.long
 def test_a_machine_without_a_network_installs_the_wheelhouse_and_runs_a_job(tmp_path: pathlib.Path) -> None:
     """An empty environment and an empty folder, in a network namespace that has no way out."""
     if subprocess.run([*WITHOUT_NETWORK, 'true'], capture_output=True).returncode:
@@ -86,7 +85,6 @@ MOST_MEGABYTES = {'': 900, '[endpoint]': 1200}
 
 
 @pytest.mark.run
-@pytest.mark.long
 @pytest.mark.parametrize('extras', MOST_MEGABYTES)
 def test_an_installation_without_models_is_light_and_plans(extras: str, tmp_path: pathlib.Path) -> None:
     tracked = run('git', 'ls-files', 'dp_corpus', 'launch', 'models', 'pipeline', 'transforms').split()

@@ -93,6 +93,8 @@ def test_prompts_that_cannot_work_fail_the_check(change: dict[str, object], mess
         dataclasses.replace(SETTINGS, **change).check_prompts(['sports'])
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     generator = SETTINGS.build()
     assert generator.params is PARAMS and generator.run_id == 'run-1'

@@ -58,6 +58,8 @@ def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[B
     ]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS)
@@ -68,6 +70,8 @@ def test_assignment_equals_the_slow_twin(records: list[Record], plan: BatchPlan,
     )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS, seed=st.integers())
@@ -89,6 +93,8 @@ def changes(before: list[Batch], after: list[Batch]) -> list[tuple[collections.C
     return [(old - new, new - old) for old, new in pairs if old != new]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS.filter(bool), data=st.data())

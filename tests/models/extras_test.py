@@ -30,6 +30,8 @@ def test_the_table_has_every_extra_but_those_that_are_all_of_them() -> None:
     assert LIBRARIES.keys() == setup_file.requirements().keys() - {setup_file.INSTALL, 'all', 'test'}
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('extra', LIBRARIES)
 def test_an_extra_brings_its_libraries_and_an_installation_without_it_has_none(extra: str) -> None:
     base, brought = setup_file.brought(setup_file.INSTALL), setup_file.brought(extra)

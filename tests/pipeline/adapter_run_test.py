@@ -18,7 +18,7 @@ from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
 from pipeline import methods
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
 from pipeline.methods.fine_tune import released
@@ -116,7 +116,7 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
     assert texts[None] and texts['zero'] == texts[None] != texts['strong']
     without, with_one = report_of(tmp_path / 'None'), report_of(tmp_path / 'strong')
     # The run's own mechanism is what it is without.
-    assert with_one.mechanism == without.mechanism and with_one.stages == without.stages
+    assert with_one.method.mechanism == without.method.mechanism and with_one.stages == without.stages
     assert with_one.releases[0].run_id == 'adapter' and "(run 'adapter'), are (ε = " in with_one.guarantee
     assert (with_one.epsilon or 0.0) > (with_one.epsilon_of_run or 0.0) == without.epsilon
     assert not any('adapter' in row.lower() for row in without.assumptions_of_curator)
@@ -382,7 +382,7 @@ def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_
     # Sampling from it looks at the factors too.
     given = job_config(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
     with pytest.raises(ValueError, match='factors that the card'):
-        released.with_adapter(given)
+        methods.solve(given)
     # A file that changes after the launch is noticed where it is loaded.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
     made = graph.generator_settings(methods.solve(run, launch=True))

@@ -17,8 +17,8 @@ from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.check.records import check_records
-from pipeline.config import job_config
 from pipeline.evaluation import reading
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
@@ -128,7 +128,9 @@ def check_columns(rows: list[dict[str, Any]]) -> None:
         assert attributes.values_of(row['label']) == values and row['label'] in COMBINATIONS
 
 
-@pytest.mark.parametrize('method', [TUNED, PREDICTED], ids=['fine-tune', 'predict'])
+@pytest.mark.parametrize(
+    'method', [TUNED, pytest.param(PREDICTED, marks=pytest.mark.first)], ids=['fine-tune', 'predict']
+)
 def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, method: dict[str, Any]) -> None:
     """Everything but how labels are read and shown: hashes, batches, gradients, votes, texts."""
     launch(config(folder, 'several', method, DECLARED), [])
@@ -182,7 +184,7 @@ def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path
     """FT 3.2: of every other one, those that share a value with the right one too."""
     run = config(folder, 'out', TUNED, DECLARED, prompt='document', max_prompt_tokens=120, wrong_prompts=9)
     prepared = methods.of(run).prepare(methods.solve(run, launch=True))
-    assert prepared.labels == COMBINATIONS and prepared.resolved_wrong_prompts == len(COMBINATIONS) - 1
+    assert prepared.labels == COMBINATIONS and prepared.wrong_prompts_of_step == len(COMBINATIONS) - 1
     writer = prepared.writer()
     instructions = Instructions.of(writer, prepared.labels)
     shown = [
@@ -234,11 +236,11 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
         adapter=str(folder / 'out'), method='fine-tune', output=str(folder / 'more'), examples_per_label=4,
         label_mix=('books|pos=2', *(f'{label}=1' for label in COMBINATIONS[1:])), micro_batch_size=8,
     )  # fmt: skip
-    sampling = released.with_adapter(given)
+    sampling = methods.solve(given)
     names = sampling.method.label_attributes(sampling.input)
     assert names == run.method.label_attributes(run.input)
     assert names[0].name == 'About'
-    launch(sampling, [])
+    launch(given, [])
     more = rows_of(folder / 'more')
     check_columns(more)
     assert [sum(row['label'] == label for row in more) for label in COMBINATIONS] == [7, 4, 4, 3, 3, 3]
@@ -248,7 +250,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     with pytest.raises(
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
-        released.with_adapter(given.replace(label_mix=(), **DECLARED))
+        methods.solve(given.replace(label_mix=(), **DECLARED))
     # One attribute's column is compared with that column of the records.
     done = command_line.in_this_process(
         'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--label-field=category',
@@ -323,7 +325,7 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     assert tuple(sum(row['label'] == label for row in rows) for label in COMBINATIONS) == texts
     given = job_config(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
                       output=str(folder / 'more'), examples_per_label=4, micro_batch_size=4)  # fmt: skip
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     more = rows_of(folder / 'more')
     assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
     with pytest.raises(ValueError, match='a noisy count of each label'):

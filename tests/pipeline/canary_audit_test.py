@@ -26,7 +26,7 @@ from models.privacy import accounting, gradients, text_votes, whole_numbers
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAudit
 from pipeline.settings.job_config import JobConfig
@@ -34,6 +34,8 @@ from tests.command_line import in_this_process
 from tests.models.finetuning import tiny
 from tests.samples import needs_model, write_rows
 from transforms.evolve import embed, files, rounds, vote
+
+pytestmark = pytest.mark.heavy
 
 # The words that the bundled embedder knows.
 TERMS = json.loads((BUNDLED / 'centers' / 'tfidf.json').read_text())['terms'].split()
@@ -75,6 +77,7 @@ def refining(corpus: str, **changed: Any) -> JobConfig:
     return job_config(**(given | changed))
 
 
+@pytest.mark.first
 def test_votes_as_they_are_pass(corpus: str) -> None:
     result = audited(refining(corpus), canaries=1024)
     assert result.ok and result.epsilon == pytest.approx(3.0, rel=1e-4) and result.records == 0
@@ -120,7 +123,6 @@ def test_a_list_with_texts_of_records_is_noticed(corpus: str, monkeypatch: pytes
     assert not result.ok and result.bounds.epsilon_at_least > 3.0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('fault', ['none', 'half of the noise', 'counted twice'])
 def test_many_canaries_notice_twice_the_signal(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -228,7 +230,6 @@ def test_gradients_are_audited(monkeypatch: pytest.MonkeyPatch, fault: str) -> N
 
 
 @pytest.mark.usefixtures('_one_key', '_tiny')
-@pytest.mark.long
 @pytest.mark.parametrize('fault', ['half of the noise', 'two gradients', 'none'])
 def test_many_canaries_notice_what_is_nearly_right(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault == 'half of the noise':
@@ -275,7 +276,6 @@ def test_a_corpus_is_attacked_by_its_words() -> None:
 
 
 @needs_model
-@pytest.mark.long
 @pytest.mark.usefixtures('_one_key')
 @pytest.mark.parametrize('is_copied', [False, True])
 def test_many_batches_notice_what_is_copied(monkeypatch: pytest.MonkeyPatch, is_copied: bool) -> None:
@@ -286,7 +286,7 @@ def test_many_batches_notice_what_is_copied(monkeypatch: pytest.MonkeyPatch, is_
         made = right(generator, batch, *arguments, **named)
         own = itertools.cycle(context.texts[0] for context in batch.contexts)
         examples = [dataclasses.replace(one, text=text) for one, text in zip(made.examples, own)]
-        return dataclasses.replace(made, examples=tuple(examples))
+        return dataclasses.replace(made, examples=examples)
 
     if is_copied:
         monkeypatch.setattr(BatchGenerator, 'generate', copied)

@@ -86,7 +86,7 @@ def assert_mix_follows_the_counts(run: JobConfig) -> None:
 @pytest.mark.run
 @pytest.mark.parametrize(
     'name',
-    ['mean, sparse vector', pytest.param('difference, individual, two rounds', marks=pytest.mark.long)],
+    [pytest.param('mean, sparse vector', marks=pytest.mark.first), 'difference, individual, two rounds'],
 )
 def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, fixed=('note=late', 'items=[]'), **SHARP, **RUNS[name])
@@ -241,7 +241,7 @@ def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
-    from pipeline.config import read_config
+    from pipeline.asked.config import read_config
 
     (tmp_path / 'message.json').write_text(json.dumps(SCHEMA))
     file = tmp_path / 'run.toml'

@@ -93,6 +93,8 @@ def started(name: str, folder: pathlib.Path, *flags: str) -> Done:
     return in_this_process('start', case(name), *given, *flags, '--output', str(folder / 'run.toml'))
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @needs_model
 @pytest.mark.parametrize('name', ['08-header-newline/h.csv', '08-header-newline/h2.csv'])
 def test_a_header_with_a_line_feed_in_a_name(name: str, tmp_path: pathlib.Path) -> None:

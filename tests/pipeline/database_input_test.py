@@ -16,8 +16,8 @@ from apache_beam.testing import util
 
 from models.records import Record
 from pipeline import methods
+from pipeline.asked.config import job_config, read_config
 from pipeline.check.records import check_records
-from pipeline.config import job_config, read_config
 from pipeline.run import folders
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
@@ -242,6 +242,7 @@ def test_check_reads_what_a_run_would_read(place: str, tmp_path: pathlib.Path) -
     assert {each.label: each.records for each in found.labels} == {'1': 50, '2': 50}
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_pipeline_reads_the_parts(place: str, tmp_path: pathlib.Path) -> None:
     run = config(place, tmp_path)
@@ -270,6 +271,7 @@ def test_an_error_over_a_row_quotes_neither_the_row_nor_the_password(
     assert 'Jane' not in said and PASSWORD not in said
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_password_is_asked_of_the_environment_and_shown_nowhere(
     postgresql: Callable[[], str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,

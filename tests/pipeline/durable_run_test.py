@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from models.batch_plan import BatchPlan
 from models.bundled import FOLDER as BUNDLED
 from pipeline import methods
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
@@ -96,13 +96,13 @@ class Stop:
             before. 'write': it is killed within the write.
         path: Matches the path, from the folder of the run.
         nth: Which of the operations that match.
-        long: Whether only `make test-long` stops there.
+        rare: Whether only the case with stops everywhere has it.
     """
 
     event: str
     path: str
     nth: int = 1
-    long: bool = False
+    rare: bool = False
 
     def __str__(self) -> str:
         return f'{self.event} {self.path} {self.nth}'
@@ -330,7 +330,7 @@ def median_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str,
     return undisturbed_run('median', tmp_path_factory.mktemp('median'))
 
 
-@pytest.fixture(params=['difference', pytest.param('median', marks=pytest.mark.long)])
+@pytest.fixture(params=['difference', 'median'])
 def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
     """A run of each kind, and what it wrote."""
     return request.getfixturevalue(f'{request.param}_run')
@@ -339,45 +339,45 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
 # --- Kills at file operations ----------------------------------------------------
 
 # In the order of a run, so that every launcher comes to its stop. Files are written in one way: each is cut
-# once, and the other steps of that way are stopped for some of them. Without `long` ones, each step is
+# once, and the other steps of that way are stopped for some of them. Without `rare` ones, each step is
 # stopped once at least.
 STOPS = {
     'difference': [
         Stop('os.mkdir', r'out\.curator$'),
-        Stop('write', r'/run\.json', long=True),
+        Stop('write', r'/run\.json', rare=True),
         Stop('write', r'/run\.key'),
         Stop('os.link', r'/run\.key'),
-        Stop('os.remove', r'/run\.key', long=True),
-        Stop('open', r'/clustering\.json', long=True),
+        Stop('os.remove', r'/run\.key', rare=True),
+        Stop('open', r'/clustering\.json', rare=True),
         Stop('write', r'/clustering\.json'),
-        Stop('write', r'/plan\.json', long=True),
+        Stop('write', r'/plan\.json', rare=True),
         Stop('write', r'batches/'),
-        Stop('os.link', r'batches/', long=True),
+        Stop('os.link', r'batches/', rare=True),
         Stop('os.remove', r'batches/'),
-        Stop('open', r'/restricted_report\.html', long=True),
+        Stop('open', r'/restricted_report\.html', rare=True),
         Stop('write', r'data/train-00000'),
-        Stop('os.link', r'data/train-00001', long=True),
+        Stop('os.link', r'data/train-00001', rare=True),
         Stop('write', r'out/privacy_report\.json'),
-        Stop('os.link', r'out/privacy_report\.json', long=True),
-        Stop('os.remove', r'out/privacy_report\.json', long=True),
+        Stop('os.link', r'out/privacy_report\.json', rare=True),
+        Stop('os.remove', r'out/privacy_report\.json', rare=True),
     ],
     'median': [
         Stop('write', r'losses/'),
-        Stop('os.link', r'losses/', long=True),
+        Stop('os.link', r'losses/', rare=True),
         Stop('os.remove', r'losses/'),
-        Stop('open', r'batches/', long=True),
-        Stop('os.remove', r'batches/', long=True),
+        Stop('open', r'batches/', rare=True),
+        Stop('os.remove', r'batches/', rare=True),
         Stop('write', r'/restricted_report\.json'),
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('everywhere', [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize('everywhere', [False, True])
 @pytest.mark.parametrize('name', SETTINGS)
 def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(
     tmp_path: pathlib.Path, name: str, everywhere: bool
 ) -> None:
-    stops = [stop for stop in STOPS[name] if everywhere or not stop.long]
+    stops = [stop for stop in STOPS[name] if everywhere or not stop.rare]
     run = Run(tmp_path, SETTINGS[name])
     states: dict[str, tuple[int, int]] = {}
     finished: set[str] = set()
@@ -413,7 +413,7 @@ def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(
 # --- Kills from outside ----------------------------------------------------------
 
 
-@pytest.mark.parametrize('kills', [2, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize('kills', [pytest.param(2, marks=pytest.mark.first), 8])
 def test_killed_from_outside_at_any_moment_a_run_ends_as_if_undisturbed(
     tmp_path: pathlib.Path, kills: int
 ) -> None:
@@ -562,7 +562,7 @@ def start_together(starts: Any, delay: float, fatal: bool) -> None:
         die_in_ledger('reserve', 'after')
 
 
-@pytest.mark.parametrize('races', [3, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize('races', [3, 10])
 def test_two_launchers_at_once_write_one_corpus(tmp_path: pathlib.Path, races: int) -> None:
     """All races but one or two end once both have the ledger's answer; none ends with an error."""
     rng = random.Random(7)
@@ -601,9 +601,9 @@ def but_for_the_runner(contents: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     'name, runner',
     [
-        ('difference', 'FnApiRunner'),
-        pytest.param('difference', 'BundleBasedDirectRunner', marks=pytest.mark.long),
-        pytest.param('median', 'FnApiRunner', marks=pytest.mark.long),
+        pytest.param('difference', 'FnApiRunner', marks=pytest.mark.first),
+        ('difference', 'BundleBasedDirectRunner'),
+        ('median', 'FnApiRunner'),
         ('median', 'BundleBasedDirectRunner'),
     ],
 )

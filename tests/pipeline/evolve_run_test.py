@@ -24,7 +24,7 @@ from models.privacy.grid import NoiseSource
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.sampling import loading
 from pipeline import job, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.release import released_corpus
 from pipeline.run import folders
@@ -139,6 +139,7 @@ def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
 # --- What a run releases ---------------------------------------------------------
 
 
+@pytest.mark.first
 def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -> None:
     rows, report = rows_of(first / 'out'), report_of(first / 'out')
     assert 4 <= len(rows) <= 30 and {row['label'] for row in rows} == set(LABELS)
@@ -187,6 +188,7 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
     ]
 
 
+@pytest.mark.first
 def test_the_report_has_the_price_and_no_place(first: pathlib.Path) -> None:
     run, report = charged(first), report_of(first / 'out')
     params = methods.solve(run).params
@@ -212,6 +214,7 @@ def test_the_report_has_the_price_and_no_place(first: pathlib.Path) -> None:
     assert counts == [20, 20] and json.loads(restricted)['records_read'] == 40
 
 
+@pytest.mark.first
 def test_lists_and_noisy_votes_are_released_as_they_were_drawn(first: pathlib.Path) -> None:
     released, kept = contents(first / 'out' / 'rounds'), contents(first / 'out.curator' / 'rounds')
     assert set(released) == {
@@ -222,6 +225,7 @@ def test_lists_and_noisy_votes_are_released_as_they_were_drawn(first: pathlib.Pa
     assert batches == {str(batch) for batch in methods.solve(config(first)).batch_plan.batch_ids()}
 
 
+@pytest.mark.first
 def test_a_run_is_charged_once_and_a_finished_one_stays(first: pathlib.Path) -> None:
     before = contents(first / 'out')
     with counted() as (drawn, texts):
@@ -303,6 +307,7 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
 # --- Nothing private gets out ----------------------------------------------------
 
 
+@pytest.mark.first
 def test_no_record_embedding_or_true_count_is_in_a_released_file(first: pathlib.Path) -> None:
     vectors, units, groups = read_shard(str(first / 'out.curator'), 0)
     assert len(vectors) == len(units) == len(groups) == 40

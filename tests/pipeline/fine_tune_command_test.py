@@ -13,7 +13,7 @@ from models.finetuning import label_mix
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import subsampled
 from models.privacy.report import PrivacyReport
-from pipeline.run import narrowed
+from pipeline.asked import narrowed
 from tests.command_line import in_this_process
 from tests.one_model import one_model
 from tests.samples import needs_model

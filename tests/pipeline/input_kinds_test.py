@@ -202,6 +202,7 @@ def test_every_kind_of_input_goes_through_every_command(
         assert json.loads((tmp_path / 'out' / run_files.REPORT).read_text())['corpus']['examples'] > 0
 
 
+@pytest.mark.first
 @needs_model
 def test_a_run_knows_its_folder_of_texts(tmp_path: pathlib.Path) -> None:
     """By names and contents: the same one again changes nothing, and another one is refused."""

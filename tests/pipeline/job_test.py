@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from models import batching
-from models.assembly import GeneratorSettings
 from models.bundled import FOLDER as BUNDLED
 from models.generate.batch import BatchGenerator
 from models.privacy import accounting, ex_post
@@ -36,7 +35,7 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import Predicted, PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import job, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.methods.predict import graph
@@ -159,6 +158,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
 # --- What a run writes -----------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_files(first: JobConfig) -> None:
     assert {path.name for path in pathlib.Path(str(first.output.output)).iterdir()} == RELEASED
@@ -179,6 +179,7 @@ def test_the_folder_loads_as_a_dataset(
     assert loaded.to_list() == rows_of(first)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) -> None:
     frame = pd.read_parquet(pathlib.Path(str(first.output.output), 'data'))
@@ -198,6 +199,7 @@ def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobC
     assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_report_is_the_accountants(first: JobConfig) -> None:
     found = report_of(first)
@@ -209,6 +211,7 @@ def test_the_report_is_the_accountants(first: JobConfig) -> None:
     assert found.corpus.examples == len(rows_of(first))
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
     found = restricted_of(first)
@@ -225,11 +228,12 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
 
 def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     record = Record(text=row['text'], label=row['label'], record_id=row['id'])
-    placed = batching.place(key, record, graph.configured_plan(run))
+    placed = batching.place(key, record, methods.solve(run).batch_plan)
     assert placed is not None
     return str(placed[0])
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_permissions(first: JobConfig) -> None:
     assert stat.S_IMODE((work_dir(first) / RUN_KEY).stat().st_mode) == 0o600
@@ -286,6 +290,7 @@ def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobCo
 # --- The same run again ----------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, first: JobConfig) -> None:
     rows = some_rows()[::-1]
@@ -297,24 +302,7 @@ def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, f
     assert corpus(run) == corpus(first)
 
 
-@pytest.mark.run
-@pytest.mark.parametrize(
-    'settings, options',
-    [
-        ({}, ['--direct_runner_bundle_repeat=1']),
-        ({'runner': 'BundleBasedDirectRunner'}, []),
-        ({'runner': 'BundleBasedDirectRunner'}, ['--direct_runner_bundle_repeat=1']),
-    ],
-)
-def test_runners_that_repeat_bundles_write_the_same(
-    tmp_path: pathlib.Path, first: JobConfig, settings: dict[str, Any], options: list[str]
-) -> None:
-    run = config(tmp_path, **settings)
-    prepare_with_key_of(run, first)
-    launch(run, options)
-    assert corpus(run) == corpus(first)
-
-
+@pytest.mark.first
 @pytest.mark.run
 def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first: JobConfig) -> None:
     gone, *rest = some_rows()
@@ -329,54 +317,6 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
         restricted_of(run).contexts_per_batch[its_batch] + 1
         == (restricted_of(first).contexts_per_batch[its_batch])
     )
-
-
-@pytest.mark.run
-def test_an_interrupted_run_goes_on_to_the_same_corpus(
-    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(tmp_path)
-    prepare_with_key_of(run, first)
-    decoded: list[str] = []
-    real = BatchGenerator.generate
-
-    def until_the_third(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
-        if len(decoded) == 2:
-            raise MemoryError
-        decoded.append(str(batch.batch_id))
-        return real(generator, batch, *arguments)
-
-    monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
-    with pytest.raises(RuntimeError, match='got error=MemoryError'):
-        launch(run, [])
-    assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
-    assert not (pathlib.Path(str(run.output.output)) / run_files.REPORT).exists()
-
-    def the_rest(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
-        assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
-        return real(generator, batch, *arguments)
-
-    monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
-    launch(run, [])
-    assert batches(run) == batches(first)
-    assert corpus(run) == corpus(first)
-
-
-@pytest.mark.run
-def test_a_finished_run_whose_output_is_lost_is_written_again(
-    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(tmp_path)
-    prepare_with_key_of(run, first)
-    shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
-    shutil.rmtree(str(run.output.output))
-    monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
-    launch(run, [])
-    assert corpus(run) == corpus(first)
-
-
-def _no_model(_: GeneratorSettings) -> BatchGenerator:
-    raise AssertionError('a finished run loads no model')
 
 
 @pytest.mark.run
@@ -406,6 +346,7 @@ def charged_config(folder: pathlib.Path, epsilon: float, **settings: Any) -> Job
     return config(folder, dataset='visits', ledger=path, **settings)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_is_charged_in_full_before_its_first_step(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -536,22 +477,6 @@ def test_a_settled_run_whose_report_is_missing_is_not_resumed(
 
 
 # --- Refusals --------------------------------------------------------------------
-
-
-@pytest.mark.run
-def test_a_changed_config_is_refused(first: JobConfig) -> None:
-    changed = first.replace(max_private_tokens=PRIVATE_TOKENS + 1)
-    with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
-        launch(changed, [])
-
-
-def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path)
-    folders.prepare(methods.solve(run, launch=True))
-    folders.prepare(methods.solve(run, launch=True))  # unchanged: accepted
-    write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
-    with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_local_paths_are_absolute_before_they_travel_to_workers(
@@ -728,6 +653,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     assert found['counters'] == [] and found['distributions'] == [] and found['gauges'] == []
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> None:
     assert leaks(pathlib.Path(str(first.output.output))) == []
@@ -738,6 +664,7 @@ def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> Non
             assert path not in text, 'a released file tells the layout of the machine'
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_failure_keeps_its_details_with_the_curator(
     tmp_path: pathlib.Path,
@@ -839,15 +766,6 @@ def test_user_unit(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.run
-def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
-    launch(run, [])
-    assert report_of(run).rho_per_private_token == pytest.approx(4 * 0.5 * (10 / (8 * 2)) ** 2)
-    sizes = restricted_of(run).contexts_per_batch
-    assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
-
-
-@pytest.mark.run
 def test_without_labels(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
     launch(run, [])
@@ -865,16 +783,6 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
     per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * per_token), 'the cap is charged, not the use'
-
-
-@pytest.mark.run
-def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, aggregate='difference', accounting='worst-case', public_top_k=64)
-    launch(run, [])
-    found = report_of(run)
-    assert (found.method.mechanism.clip_bound, found.method.mechanism.temperature) == (1.0, 1.0)
-    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / 8) ** 2)
-    assert found.corpus.private_tokens == 4 * PRIVATE_TOKENS and found.corpus.public_tokens == 0
 
 
 CLUSTERED: dict[str, Any] = {
@@ -987,6 +895,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     assert (corpus(run), restricted_of(run)) == before
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_what_contexts_spend_stays_with_the_curator(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from models.privacy.grid import NoiseSource
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
 from models.privacy.report.composition import epsilon_alone
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released
@@ -83,9 +83,10 @@ def released_counts(output: pathlib.Path) -> tuple[int, ...]:
 def of_adapter(folder: pathlib.Path, name: str, output: str, **changed: Any) -> JobConfig:
     given = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 10, 'micro_batch_size': 4}
     given |= {'adapter': str(folder / name), 'output': str(folder / output)} | changed
-    return released.with_adapter(job_config(**given))
+    return job_config(**given)
 
 
+@pytest.mark.first
 def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_on(
     folder: pathlib.Path,
 ) -> None:

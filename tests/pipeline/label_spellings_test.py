@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from models import spelling
+from pipeline.asked.config import job_config
 from pipeline.check.records import check_records
-from pipeline.config import job_config
 from transforms.read import Reason
 
 CAFE, JOSE = 'Café', 'José'

@@ -23,7 +23,7 @@ from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
 from pipeline.screen import off_screen
@@ -100,7 +100,7 @@ def test_plan_as_json() -> None:
     done = in_this_process('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
     found = one_object(done.stdout)
     assert (done.returncode, done.stderr) == (0, '')
-    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['expected_batches'] == 156
+    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['method'] == 'evolve'
 
 
 def test_plan_for_people() -> None:
@@ -122,6 +122,8 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
 # --- Requests that cannot be carried out -----------------------------------------
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     'arguments, said',
     [
@@ -216,6 +218,7 @@ def test_a_screen_alone_shows_the_columns_that_were_found(
 # --- generate and report ---------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_is_clean(
@@ -251,6 +254,7 @@ def test_the_corpus_carries_the_declared_words(finished: tuple[pathlib.Path, Don
     ]  # fmt: skip
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_quotes_no_record(
@@ -303,6 +307,7 @@ def test_quiet_prints_nothing(demo: pathlib.Path, finished: tuple[pathlib.Path, 
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_model
 def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:
@@ -383,6 +388,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
     return folder, one_object(done.stdout)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_centers_of_a_public_corpus(fitted: tuple[pathlib.Path, dict[str, Any]]) -> None:
     folder, said = fitted
     found = centers.Centers.read(folder / 'fitted')

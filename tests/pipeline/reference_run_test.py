@@ -21,7 +21,7 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record, SyntheticExample
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.reference import read_reference
 from pipeline.run import folders
@@ -264,15 +264,6 @@ def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Pa
     with pytest.raises(RuntimeError, match="step='Generate/KeepReference'.*or start a new run"):
         launch(run, [])
     assert batches(run).keys() == first_names(run)
-
-
-@pytest.mark.parametrize('options', [[], ['--direct_runner_bundle_repeat=1']])
-def test_a_runner_that_repeats_bundles_writes_the_same(
-    tmp_path: pathlib.Path, first: JobConfig, options: list[str]
-) -> None:
-    run = prepared(config(tmp_path, runner='BundleBasedDirectRunner'))
-    launch(run, options)
-    assert batches(run) == batches(first)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from models.privacy import text_votes
 from models.records import EvolvedExample
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.reference import read_reference
 from pipeline.settings.job_config import JobConfig
@@ -86,6 +86,7 @@ def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
     return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_texts_stay_that_records_favour_and_are_charged_once(refined: pathlib.Path) -> None:
     folder = refined

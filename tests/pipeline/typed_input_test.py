@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.asked.config import job_config
 from pipeline.check.input_check import InputCheck
 from pipeline.check.records import check_records
-from pipeline.config import job_config
 from tests.command_line import in_this_process
 from tests.samples import needs_model
 from transforms.read import Reason
@@ -75,6 +75,8 @@ COMMANDS = {
 }
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @needs_model
 @pytest.mark.parametrize('command', COMMANDS)
 @pytest.mark.parametrize(

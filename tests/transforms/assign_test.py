@@ -1,6 +1,5 @@
 """The batches, on a local runner against slow twins."""
 
-import json
 import pathlib
 import pickle
 import random
@@ -21,7 +20,7 @@ from models.records import Batch, Record
 from tests import oracles
 from tests.samples import CLUSTERED, LABELS, MODES, PLAN, SECRET, in_clusters, keep_batch, pipeline
 from tests.transforms.samples import CENTERS, SLOTS, some_records
-from transforms import assign, count, durable, read
+from transforms import assign, count, durable
 from transforms.plan import DrawPlan
 
 
@@ -130,6 +129,7 @@ def test_how_the_work_is_spread_changes_nothing(work_dir: str, flags: tuple[str,
     assert run(records, work_dir, 'user', 2, flags=flags) == expected
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit) -> None:
@@ -147,53 +147,6 @@ def test_an_undeclared_label_cannot_win_the_group_of_a_unit(work_dir: str) -> No
     batches = run([*records, Record(text='declared', label='b', unit='u')], work_dir, 'user', 3)
     (context,) = [context for batch in batches for context in batch.contexts]
     assert context.texts == ('declared',)
-
-
-@pytest.mark.run
-@pytest.mark.parametrize(('unit', 'k'), MODES)
-def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int) -> None:
-    records = some_records()
-    fields = read.RecordFields(text='text', label='label', unit='unit' if unit == 'user' else None)
-    rules = read.RecordRules(fields=fields, labels=LABELS, unit=unit)
-    found = []
-    for shards in (1, 5):
-        folder = pathlib.Path(tempfile.mkdtemp(dir=work_dir))
-        out = folder / 'out'
-        out.mkdir()
-        for shard in range(shards):
-            rows = [{'text': r.text, 'label': r.label, 'unit': r.unit} for r in records[shard::shards]]
-            (folder / f'{shard}.jsonl').write_text('\n'.join(json.dumps(row) for row in rows))
-        with pipeline() as p:
-            read_records, _ = p | read.ReadRecords(f'{folder}/*.jsonl', rules)
-            batches = read_records | assign.AssignBatches(PLAN, work_dir, SLOTS, unit, k)
-            batches | beam.Map(keep_batch, str(out))
-        found.append([path.read_bytes() for path in sorted(out.iterdir())])
-    assert found[0] == found[1]
-    expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
-    assert [pickle.loads(batch) for batch in found[0]] == expected
-
-
-@pytest.mark.run
-@pytest.mark.parametrize(('unit', 'k'), MODES)
-def test_removing_one_unit_changes_exactly_one_batch(work_dir: str, unit: Unit, k: int) -> None:
-    records = some_records()
-    before = run(records, work_dir, unit, k)
-    # One whose text is in a batch: under k > 1 a full slot may have no room for some.
-    held = {text for batch in before for context in batch.contexts for text in context.texts}
-    removed = next(record for record in records if record.text in held and record.label in LABELS)
-    if unit == 'user':
-        rest = [record for record in records if record.unit != removed.unit]
-    else:
-        rest = [record for record in records if record is not removed]
-    after = run(rest, work_dir, unit, k)
-    (differing,) = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
-    lost, gained = (list(batch.contexts) for batch in differing)
-    for context in differing[1].contexts:
-        if context in lost:
-            lost.remove(context)
-            gained.remove(context)
-    assert len(lost) == 1
-    assert len(gained) <= (1 if unit == 'example' and k > 1 else 0)
 
 
 def test_shuffles_use_no_coder_that_guesses(work_dir: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,6 +186,7 @@ def test_the_run_key_is_read_by_workers_and_not_when_the_pipeline_is_built(tmp_p
     assert p.to_runner_api().components.transforms
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_run_key_that_others_can_read_stops_the_run(work_dir: str) -> None:
     pathlib.Path(work_dir, durable.RUN_KEY).chmod(0o644)

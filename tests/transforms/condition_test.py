@@ -96,6 +96,7 @@ def _keep(found: Conditions, path: str) -> None:
     pathlib.Path(path).write_bytes(pickle.dumps(found))
 
 
+@pytest.mark.first
 def test_cells_are_every_combination_of_the_declared_values() -> None:
     assert STRUCTURE.cells == tuple((json.dumps(sex), json.dumps(urgent)) for sex, urgent in CELLS)
     records = some_records()
@@ -104,6 +105,7 @@ def test_cells_are_every_combination_of_the_declared_values() -> None:
     assert cells.count(None) == 30 and len(set(cells)) == 7
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_counts_equal_the_slow_twin(work_dir: str, unit: Unit) -> None:
@@ -118,6 +120,7 @@ def test_counts_equal_the_slow_twin(work_dir: str, unit: Unit) -> None:
     assert drawn(records[:5], work_dir, unit) == found
 
 
+@pytest.mark.first
 def test_one_unit_moves_one_cell_by_one() -> None:
     """All of its records together, whatever their labels and cells; a count of records moves by more."""
     records = some_records()
@@ -143,6 +146,7 @@ def test_one_unit_moves_one_cell_by_one() -> None:
         assert (unit == 'example') == (max(moved) == 1), 'the wrong count is found'
 
 
+@pytest.mark.first
 def test_the_released_counts_cost_their_price_exactly() -> None:
     """All outputs of two cells: neighbours differ by at most αρ; a unit in two cells would differ by more."""
     rho = 0.5
@@ -167,6 +171,7 @@ def test_the_released_counts_cost_their_price_exactly() -> None:
         assert divergence((2, 0), order) > 3.9 * order * rho
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_noise_is_drawn_once_and_of_the_right_scale(work_dir: str) -> None:
     cells = tuple((str(number),) for number in range(256))
@@ -193,6 +198,7 @@ def test_noise_is_drawn_once_and_of_the_right_scale(work_dir: str) -> None:
         assert abs(others.std() / 10 - 1) > 0.2
 
 
+@pytest.mark.first
 def test_conditions_of_another_run_are_refused(work_dir: str) -> None:
     given = {'fields': ('sex',), 'cells': (('"F"',), ('"M"',)), 'labels': LABELS, 'rho': 0.5}
     condition.draw_conditions([1, 2, 3, 4], work_dir, **given)
@@ -206,6 +212,7 @@ def test_conditions_of_another_run_are_refused(work_dir: str) -> None:
         condition.DrawConditions(STRUCTURE, LABELS, 0.0, work_dir)
 
 
+@pytest.mark.first
 def test_an_undeclared_cell_or_label_cannot_win_a_units_cell() -> None:
     """Records in no cell drop out first, so that a unit counts in that of its first record that has one."""
     outside = [Record(text=f'No record {number}.', label='a', unit='u') for number in range(30)]

@@ -92,6 +92,7 @@ def test_any_unit_more_moves_one_cell_by_one(unit: Unit, centers: int | None) ->
             assert moved == [1] * any(record.label in LABELS for record in joining)
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('wrong', [None, -1, CENTERS])
 def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(work_dir: str, wrong: int | None) -> None:

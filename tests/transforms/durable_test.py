@@ -72,6 +72,7 @@ def read_in_a_race(path: str, starts: Any, seen: Any) -> None:
         seen.put((turn, durable.read_file(f'{path}{turn}')))
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_of_racing_processes_exactly_one_wins_and_everyone_reads_its_bytes(tmp_path: pathlib.Path) -> None:
     path, starts, seen = str(tmp_path / 'file'), PROCESSES.Barrier(WRITERS + READERS), PROCESSES.Queue()

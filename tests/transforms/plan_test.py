@@ -94,6 +94,7 @@ def test_counts_of_other_cells_are_refused_before_any_noise(
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize(
     ('unit', 'k', 'batches'), [('example', 1, 100), ('example', 5, 20), ('user', 5, 100)]

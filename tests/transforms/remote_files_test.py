@@ -27,7 +27,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
@@ -129,6 +129,7 @@ def delete(path: str) -> None:
 # --- One file --------------------------------------------------------------------
 
 
+@pytest.mark.first
 def test_a_file_is_written_once_and_stays(folder: str) -> None:
     path = f'{folder}/x.json'
     durable.write_file(path, b'first')
@@ -149,6 +150,7 @@ def test_a_missing_file_is_told(folder: str) -> None:
         durable.read_file(f'{folder}/nothing.json')
 
 
+@pytest.mark.first
 def test_of_many_writers_one_wins_and_no_reader_sees_another(folder: str) -> None:
     """Every writer reads back right after it wrote, as a decoding step does."""
     writers, rounds = 8, 10
@@ -190,6 +192,7 @@ def test_of_many_processes_one_wins(folder: str, server: str) -> None:
     assert len(said) == 1 and said == {durable.read_file(f'{folder}/x').decode()}
 
 
+@pytest.mark.first
 def test_a_draw_counts_once(folder: str) -> None:
     drawn = iter(['first', 'second'])
     assert durable.draw_once(f'{folder}/plan.json', lambda: next(drawn)) == 'first'

@@ -28,6 +28,7 @@ LOSSES = [
 ]
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('empty', [False, True])
 def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
@@ -72,6 +73,7 @@ def _render_restricted(
     return {'restricted.json': json.dumps(found).encode()}
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_rejected_rows_are_kept_in_order_and_byte_for_byte(tmp_path: pathlib.Path) -> None:
     with pipeline() as root:

@@ -68,6 +68,7 @@ def test_more_shards_than_batches_stay_in_range() -> None:
     assert len(set(found)) == len(found) and min(found) >= 0 and max(found) < 100
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('shards', [1, 3, 12])
 def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
@@ -86,6 +87,7 @@ def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
     assert [SyntheticExample(**row) for row in rows] == some_examples()
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_reports_are_rendered_from_the_totals_and_the_plan(tmp_path: pathlib.Path) -> None:
     """And what killed writers left behind is not published, in whichever folder of the release."""

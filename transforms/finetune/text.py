@@ -139,7 +139,7 @@ def _after(once: None, _: BatchPlan) -> None:
 
 def _texts(plan: BatchPlan, settings: TuningSettings) -> Iterator[tuple[int, int, int]]:
     """Group, index and texts of every batch: plain integers have a deterministic coder."""
-    texts, size = settings.texts_by(plan), settings.resolved_texts_together
+    texts, size = settings.texts_by(plan), settings.sampled_together
     for batch_id in plan.batch_ids():
         yield batch_id.group, batch_id.index, min(size, texts[batch_id.group] - batch_id.index * size)
 

@@ -9,7 +9,7 @@ Activation = Literal['gelu', 'silu']
 AttentionType = Literal['local', 'global']
 # Float32 numbers of a token in a layer that a gradient reads again, in widths of the residual stream, and of
 # each head for each token that it attends to; and those of what enters a layer. Fitted to what the compiler
-# says of Gemma 3 270M and 4B and Gemma 2 2B (tests/benchmarks/tuning_memory_benchmark.py).
+# says of Gemma 3 270M and 4B and Gemma 2 2B (docs/measured.md).
 _KEPT_WIDTHS, _KEPT_SHARES, _ENTERING_WIDTHS = 34, 4, 5
 
 

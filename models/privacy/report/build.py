@@ -93,12 +93,11 @@ def build_privacy_report(
 
 def _check_plan(method: Described, plan: Sequence[GroupPlan]) -> None:
     counted = [group.noisy_count is not None for group in plan]
-    is_paid = any(stage.name == 'Noisy counts' for stage in method.stages)
-    if not plan or any(counted) != all(counted) or any(counted) != is_paid:
+    if not plan or any(counted) != all(counted) or any(counted) != method.counts_groups:
         raise ValueError(
             f'Expected noisy counts for every group and their cost, or neither, got groups={len(plan)}, '
-            f'groups with a noisy count={sum(counted)}, paid={is_paid}. Pass the plan and the cost that the '
-            'accountant charged.'
+            f'groups with a noisy count={sum(counted)}, paid={method.counts_groups}. Pass the '
+            'plan and the cost that the accountant charged.'
         )
     clusters = method.clusters if isinstance(method, Predicted) else None
     kept = [

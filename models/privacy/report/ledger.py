@@ -203,8 +203,8 @@ def check_charge(entry: LedgerEntry, costs: Iterable[DpEvent]) -> None:
     if charge is None or not math.isclose(entry.rho, charge, rel_tol=entry.tolerance):
         raise ValueError(
             'Expected the ledger to have charged what the run costs, got '
-            f'charged={entry.rho!r}, computed={charge!r}. Take the entry from the ledger and do not edit it. A '
-            'run without a price in advance is charged to no ledger.'
+            f'charged={entry.rho!r}, computed={charge!r}. Take the entry from the ledger and do not edit '
+            'it. A run without a price in advance is charged to no ledger.'
         )
 
 

@@ -46,6 +46,11 @@ class MethodFacts(abc.ABC):
         return True
 
     @property
+    def counts_groups(self) -> bool:
+        """Whether each group of the plan has a noisy count that is paid for."""
+        return False
+
+    @property
     def further(self) -> tuple[EarlierRelease, ...]:
         """The releases whose costs are not those of the stages: all, but for the adapter of a mere sample."""
         return self.releases if self.reads_records else self.releases[1:]

@@ -65,6 +65,10 @@ class Predicted(MethodFacts):
     has_structure: bool = False
 
     @property
+    def counts_groups(self) -> bool:
+        return self.counts_rho > 0
+
+    @property
     def aggregate(self) -> Facts:
         """The facts of its aggregate."""
         return self.mechanism.strategy.facts(self.mechanism)

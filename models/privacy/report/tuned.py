@@ -52,6 +52,11 @@ class Tuned(MethodFacts):
         return self.trains
 
     @property
+    def counts_groups(self) -> bool:
+        # A run that samples from an adapter has the counts that its training released.
+        return self.mechanism.label_mix_rho is not None and self.label_mix != 'given'
+
+    @property
     def costs(self) -> Mapping[str, DpEvent]:
         return {STAGE: self.mechanism.event}
 

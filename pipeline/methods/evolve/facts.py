@@ -49,7 +49,7 @@ def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(own, RefineSettings):
         found = report_settings.shown(run.config, SHOWN_OF_REFINING, stated)
         found |= {'embedder': own.shown_embedder, 'keep': run.examples}
-        uses_model = own.resolved_embedder == 'decoder'
+        uses_model = own.embedder == 'decoder'
         if not run.input.attributes:
             del found['attributes']
     else:

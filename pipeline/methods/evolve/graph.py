@@ -46,7 +46,7 @@ def prepare(run: VotingRun) -> EvolutionSettings:
             'fresh_share': sizes.fresh_share,
             'shots': sizes.shots,
             'texts_together': TEXTS_TOGETHER,
-            'least_tokens': own.resolved_min_example_tokens,
+            'least_tokens': own.least_tokens,
         }
     origins = [earlier.origin_of_texts(begun.place, begun.name) for begun in run.begun]
     return EvolutionSettings(
@@ -106,7 +106,7 @@ def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
     found = SamplerSettings(
         **workers.model_settings(own),
         top_k=own.top_k,
-        rows=own.resolved_micro_batch_size,
+        rows=own.rows_together,
         **prompt,
         **sampling,
     )
@@ -121,22 +121,22 @@ def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
 
 def _check_room(room: int, shots: int, own: EvolveSettings) -> None:
     """Refuses prompts of later rounds that would show less of a text than the shortest text has."""
-    if room < own.resolved_min_example_tokens:
+    if room < own.least_tokens:
         raise ValueError(
             f'Expected prompts with room for shots={shots} texts of at least min_example_tokens='
-            f'{own.resolved_min_example_tokens}, got max_prompt_tokens={own.max_prompt_tokens}, which leaves '
+            f'{own.least_tokens}, got max_prompt_tokens={own.max_prompt_tokens}, which leaves '
             f'{room} tokens for each. Raise --max-prompt-tokens, or lower --shots.'
         )
 
 
 def digests(run: VotingRun) -> dict[str, str]:
     """Digest of the model, the embedder and the given texts."""
-    own, embedder = run.method, pathlib.Path(run.method.resolved_embedder)
+    own, embedder = run.method, pathlib.Path(run.method.embedder)
     folders = [embedder] if embedder.is_dir() else []
     further = [*own.embedder_digests, *([start_corpus.digest(run.start)] if run.start else [])]
     if not isinstance(own, RefineSettings):
         return {'model': model_digest.of_settings(own, folders, further)}
-    if own.resolved_embedder == 'decoder':
+    if own.embedder == 'decoder':
         folders.append(own.checkpoint_path)
     files = [
         path

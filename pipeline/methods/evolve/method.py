@@ -9,11 +9,11 @@ from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
 from pipeline.methods.canary_audit import Canaries
-from pipeline.methods.evolve import follows, plan, run
+from pipeline.methods.estimate import Estimate
+from pipeline.methods.evolve import facts, follows, plan, run
 from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
@@ -64,8 +64,6 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         return graph.generate(run, prepared, records)
 
     def reported(self, run: VotingRun, prepared: EvolutionSettings, plan: BatchPlan) -> Reported:
-        from pipeline.methods.evolve import facts
-
         found = facts.facts(run, prepared)
         settings = facts.settings(run, report_settings.names_of(found.mechanism))
         return Reported(facts=found, settings=settings, units=run.input.records)

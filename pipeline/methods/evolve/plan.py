@@ -7,15 +7,15 @@ from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.privacy.report import words
 from pipeline.check.input_check import InputCheck
-from pipeline.estimate import Estimate, duration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.estimate import Estimate, duration, three_digits
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import EvolveSettings, RefineSettings
 from pipeline.methods.input_view import InputView
 from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
 from pipeline.settings.job_config import JobConfig
 
-# Seconds of one core for a text of some forty words, measured by tests/benchmarks/embedding_benchmark.py. A
+# Seconds of one core for a text of some forty words (docs/measured.md, 'embedders'). A
 # folder of weights is taken for MiniLM, and what the language model reads is counted in tokens.
 _EMBEDDING_SECONDS = {'tfidf': 0.0004, 'minilm': 0.012, 'decoder': 0.0}
 
@@ -104,8 +104,9 @@ def plan_run(
     votes = votes_of_candidate(
         records=run.input.sampled_records or 0.0, candidates=sizes.last_list, nearest=params.nearest
     )
-    seconds = _EMBEDDING_SECONDS.get(own.resolved_embedder, _EMBEDDING_SECONDS['minilm'])
+    seconds = _EMBEDDING_SECONDS.get(own.embedder, _EMBEDDING_SECONDS['minilm'])
     return VotingPlan(
+        method=own.name,
         rounds=params.rounds,
         candidates=sizes.candidates,
         children=sizes.children,
@@ -176,13 +177,13 @@ _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
 def needed_memory(own: EvolveSettings | RefineSettings, dtype: Dtype) -> int:
     """Bytes that weights and the texts of a batch take at the least."""
-    item_bytes, embeds = _ITEM_BYTES[dtype], own.resolved_embedder == 'decoder'
+    item_bytes, embeds = _ITEM_BYTES[dtype], own.embedder == 'decoder'
     if isinstance(own, RefineSettings):
         return own.model_sizes.num_parameters * item_bytes if embeds else 0
     if own.endpoint is not None and not embeds:
         return 0
     length = own.max_prompt_tokens + own.max_example_tokens
-    cache = own.resolved_micro_batch_size * length * own.model_sizes.cache_bytes_per_token(item_bytes)
+    cache = own.rows_together * length * own.model_sizes.cache_bytes_per_token(item_bytes)
     return own.model_sizes.num_parameters * item_bytes + cache
 
 

@@ -62,7 +62,7 @@ class VotingRun(Run[VotingSettings]):
         if own.endpoint is None:
             later = len(self.input.label_values) * sum(self.texts_per_label[1:])
             tokens = self.sampled_texts * own.max_example_tokens + later * own.max_prompt_tokens
-        if own.resolved_embedder == 'decoder':
+        if own.embedder == 'decoder':
             tokens += round(self.embedded_texts) * own.max_prompt_tokens
         return {'decoding': tokens}
 

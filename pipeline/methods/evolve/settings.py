@@ -171,7 +171,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         )
 
     @property
-    def resolved_micro_batch_size(self) -> int:
+    def rows_together(self) -> int:
         """Rows that are sampled together. Public."""
         return self.micro_batch_size or ROWS_TOGETHER
 

@@ -23,7 +23,7 @@ from pipeline.methods.fine_tune.run import TuningRun
 
 
 class TuningCanaries(Canaries[TuningRun]):
-    """Canaries of votes of gradients."""
+    """Gradients of one component each, among those of a run."""
 
     attack = 'noisy gradients'
     reads = 'restricted'

@@ -58,14 +58,14 @@ def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         left_out += released.TRAINING_SETTINGS
     else:
         left_out.append('full')  # it has no rank
-        found['lora_rank'] = own.resolved_lora_rank
-        found['learning_rate'] = own.resolved_learning_rate
+        found['lora_rank'] = own.rank
+        found['learning_rate'] = own.rate
     if not own.label_mix:
         left_out.append('label_mix')
     if own.warm_start is None:
         left_out += ['warm_steps', 'warm_learning_rate']
     elif own.adapter is None:
-        found['warm_learning_rate'] = own.resolved_warm_learning_rate
+        found['warm_learning_rate'] = own.free_rate
     for name in left_out:
         found.pop(name, None)
     prompt = None if own.reads_records else "the adapter's"

@@ -39,7 +39,7 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
 
 
 def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-    rate = asked.method.resolved_learning_rate
+    rate = asked.method.rate
     if asked.method.model_sizes.num_parameters < SMALL_PARAMETERS:
         steps, source = _STEPS_OF_SMALL, 'of launch/demo/fine_tune.toml'
     else:

@@ -33,10 +33,10 @@ def prepare(run: TuningRun) -> TuningSettings:
         label_words=tuple(run.input.label_words.items()),
         **prompt,
         lora_rank=run.lora_rank,
-        learning_rate=own.resolved_learning_rate,
+        learning_rate=own.rate,
         warm_start=tuple((of.label, of.text) for of in warm_texts(run)),
-        warm_steps=own.resolved_warm_steps,
-        warm_learning_rate=own.resolved_warm_learning_rate,
+        warm_steps=own.free_steps,
+        warm_learning_rate=own.free_rate,
         warm_origin=TextOrigin() if warm is None else earlier.origin_of_texts(warm, 'warm_start'),
         mismatch_weight=own.mismatch_weight,
         wrong_prompts=own.wrong_prompts,
@@ -47,7 +47,7 @@ def prepare(run: TuningRun) -> TuningSettings:
         examples_per_label=own.examples_per_label,
         examples=own.examples,
         texts_of_labels=run.texts_of_labels,
-        texts_together=own.resolved_micro_batch_size,
+        texts_together=own.rows_together,
     )
     found.check_prompts()
     return found
@@ -94,6 +94,6 @@ def _plan(run: TuningRun, records: beam.PCollection[Record]) -> beam.PCollection
         own.label_mix_rho,
         run.work_dir,
         texts=own.wanted_texts(len(labels)),
-        together=own.resolved_micro_batch_size,
+        together=own.rows_together,
         unit=run.budget.unit,
     )

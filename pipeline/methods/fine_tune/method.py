@@ -7,10 +7,10 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import model_digest, report_settings
 from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune import follows, plan, run
 from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
 from pipeline.methods.fine_tune.run import Config, TuningRun

@@ -12,8 +12,8 @@ from models.privacy.accounting import subsampled
 from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import InputCheck
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune.run import Config, TuningRun
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
@@ -115,6 +115,7 @@ def plan_run(
     """The plan of a run, with what it takes of this machine and what a ledger says, where these are given."""
     params = run.params
     return TuningPlan(
+        method=run.method.name,
         tuning_steps=params.tuning_steps,
         expected_batch_size=params.expected_batch_size,
         sampling_probability=params.sampling_probability,
@@ -131,7 +132,7 @@ def plan_run(
         estimate=estimate,
         budget=budget,
         warnings=() if run.card is not None else _warnings(run),
-        warm_steps=run.method.resolved_warm_steps,
+        warm_steps=run.method.free_steps,
     )
 
 
@@ -226,7 +227,7 @@ def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
     sizes, item_bytes = run.method.model_sizes, _ITEM_BYTES[dtype]
     length = run.method.max_prompt_tokens + run.method.max_example_tokens
     weights = sizes.num_parameters * item_bytes
-    together = -(-run.method.resolved_micro_batch_size // devices)
+    together = -(-run.method.rows_together // devices)
     sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
     if run.method.adapter is not None:
         return weights + sampling
@@ -250,7 +251,7 @@ def _kept_memory(run: TuningRun, devices: int) -> int:
 def trained_memory(run: TuningRun, devices: int = 1) -> int:
     """Bytes that a device holds for all that is trained, a gradient of each of its units among them."""
     sizes = run.method.model_sizes
-    numbers = sizes.adapter_parameters(run.method.resolved_lora_rank)
+    numbers = sizes.adapter_parameters(run.method.rank)
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.

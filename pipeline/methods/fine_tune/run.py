@@ -50,7 +50,7 @@ class TuningRun(Run[FineTuneSettings]):
     @property
     def lora_rank(self) -> int | None:
         """Rank of the adapter; None for a difference of all weights."""
-        return self.method.resolved_lora_rank if self.card is None else self.card.lora_rank
+        return self.method.rank if self.card is None else self.card.lora_rank
 
     @property
     def tokens(self) -> dict[Work, int]:
@@ -59,7 +59,7 @@ class TuningRun(Run[FineTuneSettings]):
         length = own.max_example_tokens if own.typical_words is None else follows.typical_tokens(own)
         if self.card is None:
             padded = int(padded_lengths(np.array([length]), own.max_example_tokens)[0])
-            steps = own.resolved_warm_steps + self.params.tuning_steps
+            steps = own.free_steps + self.params.tuning_steps
             of_step = own.expected_batch_size * self.budget.examples_per_context * padded
             # In the mean over steps, of which only some have wrong instructions.
             trained = round(steps * of_step * (1 + self.wrong_prompts / own.mismatch_every))
@@ -136,7 +136,7 @@ def _batch_plan(
     rho = None if label_counts is None else params.label_mix_rho
     return BatchPlan(
         labels=config.input.label_values,
-        batches_per_group=label_mix.batches_of_texts(texts, own.resolved_micro_batch_size),
+        batches_per_group=label_mix.batches_of_texts(texts, own.rows_together),
         noisy_counts=label_counts,
         contexts_rho=rho or 0.0,
     )

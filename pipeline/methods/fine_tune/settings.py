@@ -192,12 +192,12 @@ class Tuning(panel.Panel):
             raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
 
     @property
-    def resolved_lora_rank(self) -> int | None:
+    def rank(self) -> int | None:
         """The rank of the adapter that is trained; None for a difference of all weights."""
         return None if self.full else self.lora_rank
 
     @property
-    def resolved_warm_steps(self) -> int:
+    def free_steps(self) -> int:
         """Steps before the first private one."""
         return 0 if self.warm_start is None else self.warm_steps
 
@@ -270,7 +270,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         return self.examples_per_label > 0
 
     @property
-    def resolved_learning_rate(self) -> float:
+    def rate(self) -> float:
         """The rate as given, or that of what is trained: Adam moves a weight by about it at each step."""
         if self.learning_rate is not None:
             return self.learning_rate
@@ -280,14 +280,14 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         return LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE
 
     @property
-    def resolved_warm_learning_rate(self) -> float:
+    def free_rate(self) -> float:
         """The rate as given, or a third of the other: without noise all numbers move together."""
         if self.warm_learning_rate is not None:
             return self.warm_learning_rate
-        return self.resolved_learning_rate / 3
+        return self.rate / 3
 
     @property
-    def resolved_micro_batch_size(self) -> int:
+    def rows_together(self) -> int:
         """Texts that are sampled together. Public."""
         return self.micro_batch_size or TEXTS_TOGETHER
 

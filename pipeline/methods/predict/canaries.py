@@ -85,7 +85,7 @@ def _examples(
     progress: Callable[[str], None],
 ) -> Iterator[SyntheticExample]:
     """The examples of all batches, in the run's rounds."""
-    two_rounds = run.method.resolved_reference_rounds > 1
+    two_rounds = run.method.decoding_rounds > 1
     first = reference_lib.first_round(plan) if two_rounds else frozenset()
     ordered = sorted(batches, key=lambda batch: batch.batch_id not in first)
     released: dict[int, tuple[str, ...]] = {}
@@ -121,7 +121,7 @@ def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> 
         # The key is of this audit alone: there is no other run to be told from.
         write_file(os.path.join(folder, run_files.RUN), b'{}')
         if run.method.clusters is not None:
-            centers_rho, rho = counts.split_rho(run.method.resolved_clustering_rho)
+            centers_rho, rho = counts.split_rho(run.method.clustering_rho)
             clusterer = graph.cluster_settings(run).build()
             centers = clusterer.centers.count
             records = cluster.embed_records(

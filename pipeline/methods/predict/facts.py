@@ -39,7 +39,7 @@ def facts(
     of_reference: GivenReference | Literal['first round'] | None = None
     if given is not None:
         of_reference = GivenReference(size=own.reference_size, digest=given.digest, texts=given.origin.given)
-    elif own.resolved_reference_rounds == 2:
+    elif own.decoding_rounds == 2:
         of_reference = 'first round'
     card = None if prepared.adapter is None else prepared.adapter.card
     return Predicted(
@@ -65,16 +65,14 @@ def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any
             'given by the curator'
             if own.reference is not None
             else 'the first round'
-            if own.resolved_reference_rounds == 2
+            if own.decoding_rounds == 2
             else 'the public prompt'
         )
-        found['reference_rounds'] = own.resolved_reference_rounds
+        found['reference_rounds'] = own.decoding_rounds
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del found[name]
-    if own.condition_on:
-        found['condition_rho'] = own.resolved_condition_rho
-    else:
+    if not own.condition_on:
         del found['condition_on'], found['condition_rho']
     found = report_settings.with_texts(found, own, run.input)
     if run.params.is_individual and 'omega' in found:
@@ -82,10 +80,11 @@ def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any
     if (card := run.adapter) is not None:
         found |= _adapter_settings(card)
         found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
-    if own.clusters is not None:
-        known = own.resolved_embedder in EMBEDDERS
-        found['embedder'] = own.resolved_embedder if known else 'own MiniLM weights'
-        found['clustering_rho'] = own.resolved_clustering_rho
+    if own.clusters is None:
+        del found['embedder'], found['clustering_rho']
+    else:
+        known = own.embedder in EMBEDDERS
+        found['embedder'] = own.embedder if known else 'own MiniLM weights'
         del found['count_rho']
     return found
 

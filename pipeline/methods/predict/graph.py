@@ -52,7 +52,7 @@ def generator_settings(run: PredictionRun) -> GeneratorSettings:
         run_id=run.run_id,
         params=run.params,
         **workers.model_settings(own),
-        micro_batch_size=own.resolved_micro_batch_size,
+        micro_batch_size=own.rows_together,
         label_words=tuple(run.input.label_words.items()),
         reference=read_reference(run.config, workers.text_limit(own)),
         adapter=released.released_adapter(own, own.adapter),
@@ -64,14 +64,14 @@ def cluster_settings(run: PredictionRun) -> ClusterSettings:
     """Settings of the workers' clusterer."""
     own = run.method
     model: dict[str, Any] = {}
-    if own.resolved_embedder == 'decoder':
+    if own.embedder == 'decoder':
         model = {
             'model': own.model,
             'checkpoint': str(own.checkpoint_path),
             'tokenizer': str(own.tokenizer_path),
             'dtype': own.decided_dtype,
         }
-    return ClusterSettings(centers=str(own.centers_path), embedder=own.resolved_embedder, **model)
+    return ClusterSettings(centers=str(own.centers_path), embedder=own.embedder, **model)
 
 
 def generate(run: PredictionRun, prepared: Prepared, records: beam.PCollection[Record]) -> Generated:
@@ -83,7 +83,7 @@ def generate(run: PredictionRun, prepared: Prepared, records: beam.PCollection[R
         prepared.generator,
         plan,
         run.work_dir,
-        rounds=own.resolved_reference_rounds,
+        rounds=own.decoding_rounds,
         reference_size=own.reference_size,
         text_limit=workers.text_limit(own),
         accelerator=run.runner.accelerator,
@@ -103,7 +103,7 @@ def _plan_batches(
         conditions = records | 'Condition' >> DrawConditions(
             own.structure,
             labels,
-            own.resolved_condition_rho,
+            own.condition_rho,
             work_dir,
             unit=run.budget.unit,
         )
@@ -115,7 +115,7 @@ def _plan_batches(
     grouped, clustering, rho = records, None, own.count_rho
     if centers is not None:
         assert own.clusters is not None  # there are centres
-        rho_of_centers, rho = counts.split_rho(own.resolved_clustering_rho)
+        rho_of_centers, rho = counts.split_rho(own.clustering_rho)
         # clustering: one Clustering
         grouped, clustering = records | 'Cluster' >> ClusterRecords(
             cluster_settings(run),

@@ -8,10 +8,10 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest, report_settings
 from pipeline.methods.canary_audit import Canaries
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.methods.predict import follows, plan, run
@@ -68,8 +68,8 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         own, folders, further = run.method, [], []
         if own.clusters is not None:
             folders.append(own.centers_path)
-            if pathlib.Path(own.resolved_embedder).is_dir():
-                folders.append(pathlib.Path(own.resolved_embedder))
+            if pathlib.Path(own.embedder).is_dir():
+                folders.append(pathlib.Path(own.embedder))
         if (reference := read_reference(run.config)) is not None:
             further.append(reference.digest)
         if own.adapter is not None:

@@ -12,9 +12,9 @@ from models.privacy.params import Accounting
 from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
-from pipeline.estimate import Estimate
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.ledger.budget import reaching
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
 from pipeline.methods.predict import follows
@@ -188,6 +188,7 @@ def plan_run(
     if batches is not None and not (own.typical_words is None and own.examples is None):
         texts = follows.expected_texts(own, batches, params.max_batch_tokens)
     return PredictionPlan(
+        method=own.name,
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         clip_bound=params.clip_bound,

@@ -101,7 +101,7 @@ def _text_rules(config: Config) -> RecordRules:
             text=config.input.text_field,
             label=label_field,
             dialect=Dialect(
-                delimiter=config.input.resolved_delimiter,
+                delimiter=config.input.delimiter,
                 encoding=config.input.encoding,
                 quoting=config.input.quoting,
             ),

@@ -199,33 +199,32 @@ class Votes(panel.Panel):
         return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
 
     @property
-    def resolved_shift_bound(self) -> float:
+    def bound_of_shift(self) -> float:
         """c₂ as given, or the default of individual accounting."""
         return INDIVIDUAL_DIFFERENCE.default_shift_bound if self.shift_bound is None else self.shift_bound
 
     @property
-    def resolved_clip_bound(self) -> float:
+    def bound(self) -> float:
         """c as given, or what suits the aggregate."""
         if self.clip_bound is not None:
             return self.clip_bound
         return self.strategy.default_clip_bound
 
     @property
-    def resolved_temperature(self) -> float:
+    def tau(self) -> float:
         """τ as given, or what suits the aggregate."""
         if self.temperature is not None:
             return self.temperature
         return self.strategy.default_temperature
 
     @property
-    def resolved_public_top_k(self) -> int | None:
+    def top_k_of_tokens(self) -> int | None:
         """K as given, or what suits the aggregate; None for the whole vocabulary, which 0 asks for."""
         if self.public_top_k is not None:
             return self.public_top_k or None
         return self.strategy.default_public_top_k
 
 
-DEFAULT_CLUSTERING_RHO = 0.005
 # Other embedders are folders of weights.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 
@@ -238,18 +237,16 @@ class Clusters(panel.Panel):
         'Group similar records: public centres kept for each label. Without it, labels alone make groups.',
         None,
     )
-    clustering_rho: float | None = _clusters(
-        'rho of the two noisy counts of --clusters, half for each. Default: 0.005.', None
-    )
+    clustering_rho: float = _clusters('rho of the two noisy counts of --clusters, half for each.', 0.005)
     centers: str | None = _clusters(
         "Folder of public centres, as `dp-corpus centers` writes it. Default: the package's, for tfidf.",
         None,
         path='file',
     )
-    embedder: str | None = _clusters(
+    embedder: str = _clusters(
         "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights. Default: tfidf.',
-        None,
+        'weights.',
+        'tfidf',
         path='file',
         presets=EMBEDDERS,
     )
@@ -257,32 +254,22 @@ class Clusters(panel.Panel):
     def check(self) -> None:
         if self.clusters is None:
             for name in ('clustering_rho', 'centers', 'embedder'):
-                if (value := getattr(self, name)) is not None:
+                if (value := getattr(self, name)) != getattr(Clusters, name):
                     raise ValueError(
                         f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
                         'Give --clusters too, or leave it out.'
                     )
-        elif not (self.resolved_clustering_rho > 0 and math.isfinite(self.resolved_clustering_rho)):
+        elif not (self.clustering_rho > 0 and math.isfinite(self.clustering_rho)):
             raise ValueError(
                 f'Expected clustering_rho > 0, got clustering_rho={self.clustering_rho}. '
                 'Counts without noise cannot be released.'
             )
-        elif self.resolved_embedder != 'tfidf' and self.centers is None:
+        elif self.embedder != 'tfidf' and self.centers is None:
             raise ValueError(
                 f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
                 'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
             )
         self._check_positive('clusters')
-
-    @property
-    def resolved_clustering_rho(self) -> float:
-        """rho of both noisy counts of a clustered run, as given or METHOD 3's default."""
-        return DEFAULT_CLUSTERING_RHO if self.clustering_rho is None else self.clustering_rho
-
-    @property
-    def resolved_embedder(self) -> str:
-        """The embedder as given, or the default that needs no weights."""
-        return self.embedder or 'tfidf'
 
     @property
     def centers_path(self) -> pathlib.Path:
@@ -332,9 +319,6 @@ class Reference(panel.Panel):
         self._check_positive('reference_size')
 
 
-DEFAULT_CONDITION_RHO = 0.005
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells(panel.Panel):
     """Settings of the values that examples are given in the shares of the records."""
@@ -347,31 +331,24 @@ class Cells(panel.Panel):
         (),
         names_path=False,
     )
-    condition_rho: float | None = _structure(
-        'rho of the noisy counts of --condition-on. Default: 0.005.', None
-    )
+    condition_rho: float = _structure('rho of the noisy counts of --condition-on.', 0.005)
 
     def check(self) -> None:
-        if self.condition_rho is not None and not self.condition_on:
+        if self.condition_rho != Cells.condition_rho and not self.condition_on:
             raise ValueError(
                 f'Expected condition_rho with condition_on only, got condition_rho={self.condition_rho!r}, '
                 'condition_on=[]. Give --condition-on too, or leave it out.'
             )
-        if not (self.resolved_condition_rho > 0 and math.isfinite(self.resolved_condition_rho)):
+        if not (self.condition_rho > 0 and math.isfinite(self.condition_rho)):
             raise ValueError(
                 f'Expected condition_rho > 0, got condition_rho={self.condition_rho}. Counts without noise '
                 'cannot be released.'
             )
 
     @property
-    def resolved_condition_rho(self) -> float:
-        """rho of the noisy counts of cells, as given or what the counts of labels cost."""
-        return DEFAULT_CONDITION_RHO if self.condition_rho is None else self.condition_rho
-
-    @property
     def cell_count_rho(self) -> float:
         """rho that the run spends on the noisy counts of cells: 0 where none are counted."""
-        return self.resolved_condition_rho if self.condition_on else 0.0
+        return self.condition_rho if self.condition_on else 0.0
 
 
 NAME = 'predict'
@@ -428,7 +405,7 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         Raises:
             ValueError: A setting out of range.
         """
-        if self.is_individual and self.resolved_public_top_k is None:
+        if self.is_individual and self.top_k_of_tokens is None:
             raise ValueError(
                 'Expected public_top_k >= 1 with individual accounting, got '
                 f'public_top_k={self.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
@@ -438,18 +415,18 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         if self.is_individual:
             of_accounting = {
                 'accounting': 'individual',
-                'shift_bound': self.resolved_shift_bound,
+                'shift_bound': self.bound_of_shift,
                 'context_budget': 1.0,
                 'omega': _or(self.omega, 1.5),
             }
         return MechanismParams(
             batch_size=self.batch_size,
-            clip_bound=self.resolved_clip_bound,
-            temperature=self.resolved_temperature,
+            clip_bound=self.bound,
+            temperature=self.tau,
             threshold=self.threshold,
             threshold_noise_scale=self.threshold_noise_scale,
             public_temperature=self.public_temperature,
-            public_top_k=self.resolved_public_top_k,
+            public_top_k=self.top_k_of_tokens,
             max_example_tokens=self.max_example_tokens,
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,
@@ -460,7 +437,7 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
 
     def fastest_dtype(self, platform: str | None = None) -> Dtype:
         # Centres are of one type, whatever machine embeds the records.
-        embeds = self.clusters is not None and self.resolved_embedder == 'decoder'
+        embeds = self.clusters is not None and self.embedder == 'decoder'
         if embeds or (self.strategy.takes_reference and (platform or device.platform_here()) == 'cpu'):
             return 'float32'
         return device.fastest_dtype(platform)
@@ -470,14 +447,14 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         return self.condition_on
 
     @property
-    def resolved_reference_rounds(self) -> int:
+    def decoding_rounds(self) -> int:
         """Rounds of batches: 2 where the first one releases the reference of the others."""
         if self.reference_rounds is not None:
             return self.reference_rounds
         return 2 if AGGREGATES[self.aggregate].takes_reference and self.reference is None else 1
 
     @property
-    def resolved_micro_batch_size(self) -> int:
+    def rows_together(self) -> int:
         """Rows that go through the model together: equal parts, of at most 128, of a full batch.
 
         Public, so that the shape of a program never tells a batch's size. Hashed
@@ -490,7 +467,7 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
     def noisy_count_rho(self) -> float:
         """rho that the run spends on noisy counts: 0 where the batches are given."""
         if self.clusters is not None:
-            return self.resolved_clustering_rho
+            return self.clustering_rho
         return self.count_rho if self.batches_per_label is None else 0.0
 
     @property

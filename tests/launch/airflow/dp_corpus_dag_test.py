@@ -16,8 +16,8 @@ import pytest
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from models.privacy.accounting import RunCost
+from pipeline.asked.config import all_settings, job_config, path_settings, read_config
 from pipeline.commands import exit_codes
-from pipeline.config import all_settings, job_config, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.settings import EMBEDDERS
 from pipeline.run.beam_options import beam_options
@@ -161,6 +161,7 @@ def test_the_example_settings_are_accepted() -> None:
     assert config.budget.dataset is not None
 
 
+@pytest.mark.first
 @pytest.mark.run
 @needs_airflow
 def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:

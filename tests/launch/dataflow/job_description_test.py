@@ -25,8 +25,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch.dataflow import commands, profiles
 from models.bundled import FOLDER as BUNDLED
-from pipeline import config as config_lib
 from pipeline import job, main, methods
+from pipeline.asked import config as config_lib
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
@@ -162,6 +162,7 @@ def right_fitted(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(folder, command)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_accelerator_hint_is_on_the_decoding_step_and_nowhere_else(right_fitted: Built) -> None:
     found = hinted(right_fitted.graph)
@@ -275,12 +276,14 @@ def test_a_command_that_no_launcher_made_shows_no_failed_element(tmp_path: pathl
 # --- What must not be in it ------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_search_sees_into_functions(right_fitted: Built) -> None:
     assert b'max_prompt_tokens' in right_fitted.text and b'gs://a-bucket/one.curator' in right_fitted.text
     assert CANARY.encode() in unpacked(base64.b64encode(zlib.compress(bytes(range(256)) + CANARY.encode())))
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_no_record_and_no_place_of_the_key(right_fitted: Built) -> None:
     assert CANARY.encode() not in right_fitted.text

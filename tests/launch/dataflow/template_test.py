@@ -11,7 +11,7 @@ import typer
 
 from launch.dataflow.template import template_metadata
 from pipeline import main
-from pipeline.config import all_settings
+from pipeline.asked.config import all_settings
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN
 

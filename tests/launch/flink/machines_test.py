@@ -206,7 +206,6 @@ with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])
 
 # One machine with two task managers does the same in run_test.py.
 @needs_model
-@pytest.mark.long
 def test_on_two_machines_the_corpus_is_the_local_one(
     cluster: tuple[Machine, Machine], local_run: Run
 ) -> None:

@@ -110,8 +110,8 @@ def test_a_script_that_flink_does_not_have_is_refused(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     'kills',
     [
-        (('worker', 'task manager'),),
-        pytest.param((('worker',), ('task manager',)), marks=pytest.mark.long),
+        pytest.param((('worker', 'task manager'),), marks=pytest.mark.first),
+        (('worker',), ('task manager',)),
     ],
     ids=['at once', 'in turn'],
 )

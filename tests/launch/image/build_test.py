@@ -23,7 +23,6 @@ IMAGE = setup_file.ROOT / 'launch' / 'image'
 
 pytestmark = [
     pytest.mark.run,
-    pytest.mark.long,
     pytest.mark.skipif(bool(container.missing()), reason=f'No image is built here. {container.missing()}.'),
 ]
 KUBERNETES, DATAFLOW = 'localhost/dp-corpus:kubernetes', 'localhost/dp-corpus:dataflow'

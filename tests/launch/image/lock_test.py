@@ -115,7 +115,6 @@ def test_people_and_images_install_the_same_versions() -> None:
 
 
 @pytest.mark.run
-@pytest.mark.long
 def test_pip_refuses_a_file_with_another_hash(tmp_path: pathlib.Path) -> None:
     """On a package of the lock, fetched as its lines say, and with one digit changed."""
     (lines,) = re.findall(r'^six==(?:.*\\\n)+.*\n', EVERYTHING.read_text(), re.MULTILINE)

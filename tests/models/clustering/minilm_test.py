@@ -21,6 +21,8 @@ from tests.models.clustering.embedder_test import HOSTILE, TEXTS, needs_minilm
 from tests.models.clustering.padded_minilm import embed_padded, padded_mean_states
 from tests.models.decoders.device_test import ARM, EPYC, OLD
 
+pytestmark = pytest.mark.heavy
+
 # Of the package, in float32.
 FINGERPRINT = 'fab876d0c5fb7ff6eebc3fdf1d99f2d9f4a2cfc56861c3f205d67960cbc19964'
 DTYPES = ['float32', 'bfloat16', 'int8']
@@ -31,6 +33,7 @@ def _embedder(dtype: str) -> MiniLmEmbedder:
     return MiniLmEmbedder(minilm.packaged_folder(), dtype=dtype)
 
 
+@pytest.mark.first
 @needs_minilm
 def test_minilm_equals_its_twin() -> None:
     """A float64 loop over heads and positions without padding; largest difference seen 2e-7."""

@@ -13,6 +13,8 @@ from models.grammars import regular_expressions
 from models.sampling.nucleus import drawn
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 STOP = frozenset({0, 40})
 # Whole words, pieces of one to six bytes, bytes of characters; some without bytes, some twice.
 PIECES = [
@@ -68,6 +70,7 @@ def test_states_with_the_same_tokens_share_a_mask(pattern: str) -> None:
     assert pattern == 'abcabc' or len(found.masks) < has_choice.sum()
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('wrong', ['no walk', 'bits', 'forced'])
 def test_a_wrong_table_is_noticed(wrong: str) -> None:
     """Without the walk of states that have no mask, with bits in another order, without forced tokens."""

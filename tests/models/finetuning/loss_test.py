@@ -15,6 +15,8 @@ from models.decoders.transformer.weights import ADAPTED, Adapter, Weights, adapt
 from models.finetuning import loss
 from tests.models.finetuning import tiny
 
+pytestmark = pytest.mark.heavy
+
 RNG = np.random.default_rng(5)
 TOKENS = RNG.integers(4, 260, (3, 20)).astype(np.int32)
 
@@ -74,6 +76,7 @@ def test_log_probabilities_are_those_of_a_full_softmax_over_merged_weights(rank:
         assert np.abs(of_row - slow_log_probabilities(weights, row, start, 9)).max() > 0.01
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('weight, wrong', [(0.2, [2]), (0.5, [0, 2]), (0.0, [])])
 def test_the_loss_is_equation_4_on_the_tokens_of_the_texts(weight: float, wrong: list[int]) -> None:
     weights, adapter = tiny.weights(), tiny.adapter()

@@ -27,6 +27,8 @@ from tests import oracles
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 
+pytestmark = pytest.mark.heavy
+
 KEY = RunKey(SECRET)
 # High, so that rows differ.
 TEMPERATURE = 4.0
@@ -69,6 +71,7 @@ def test_rows_with_tokens_of_their_own_are_those_of_longer_prompts() -> None:
         np.testing.assert_allclose(states, whole, atol=1e-4)
 
 
+@pytest.mark.first
 def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
     settings = tiny.settings(max_example_tokens=10, temperature=TEMPERATURE, top_p=0.95)
     sampler = TextSampler(settings, tiny.adapter())

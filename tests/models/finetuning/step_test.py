@@ -22,6 +22,8 @@ from tests.models.finetuning import tiny
 from tests.oracles import finetuning as slow
 from tests.samples import SECRET
 
+pytestmark = pytest.mark.heavy
+
 RNG = np.random.default_rng(3)
 TEXTS = ['a', 'of a few', 'words and words', 'longer than the longest of all']
 ROWS: list[units.Row] = [
@@ -112,7 +114,6 @@ def test_layers_that_are_computed_again_are_not_kept() -> None:
     assert held[True] < 0.5 * held[False], held
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('remat', [False, True])
 def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
     """Of Gemma 3 270M, by shapes alone; half or twice as much would be noticed."""
@@ -138,6 +139,7 @@ def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
     assert 0.6 < found / architecture.gradient_bytes(tokens, 128, remat=remat) < 1.6
 
 
+@pytest.mark.first
 def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, 'SHORTEST_PADDED', 8)
     settings = tiny.settings(max_example_tokens=16)

@@ -20,6 +20,8 @@ from models.privacy.randomness import RunKey
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 
+pytestmark = pytest.mark.heavy
+
 KEY = RunKey(SECRET)
 ROWS: list[units.Row] = [
     (
@@ -46,6 +48,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.first
 def test_a_run_that_was_killed_goes_on_to_the_same_adapter(
     trainer: train.Trainer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_t
         assert np.linalg.norm(flat(moved.embedding)) < np.linalg.norm(flat(moved)) * 0.999
 
 
+@pytest.mark.first
 def test_batches_are_those_of_the_coins(trainer: train.Trainer) -> None:
     members = units.in_order(ROWS)
     settings = tiny.settings()

@@ -17,6 +17,8 @@ from tests import oracles
 from tests.dummies.rising import RisingMask, registered
 from tests.models.generate.table import SPARSE, STATES, TableDecoder, next_state, table_of, type_of
 
+pytestmark = pytest.mark.heavy
+
 LABEL = 'sports'
 
 
@@ -110,6 +112,7 @@ def test_time_is_noted_of_the_tokens_of_all_rows_after_the_first_one(
     assert sum(noted) == len(texts) * (len(stream.tokens) - 1) and len(noted) > 1
 
 
+@pytest.mark.first
 def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: BatchGenerator) -> None:
     key, batch = RunKey(bytes(range(32))), _batch(['a ball', 'a game'])
     first = generator.generate(batch, key).examples

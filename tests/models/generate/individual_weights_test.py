@@ -17,7 +17,7 @@ from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import samples
 
-pytestmark = pytest.mark.weights
+pytestmark = pytest.mark.heavy
 
 ROWS, PROMPT_TOKENS, TOKENS = 4, 16, 6
 PARAMS = MechanismParams(

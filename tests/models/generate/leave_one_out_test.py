@@ -24,6 +24,8 @@ from models.privacy.randomness import RunKey
 from tests import oracles
 from tests.models.generate import table as tables
 
+pytestmark = pytest.mark.heavy
+
 KEYS = [RunKey(bytes([number]) * 32) for number in range(3)]
 # What rounding may add to a loss: decoding sums float32.
 SLACK = 1e-3
@@ -182,7 +184,7 @@ def log_probability(
     return total
 
 
-@pytest.mark.parametrize('texts', [TEXTS[:2], TEXTS], ids=len)
+@pytest.mark.parametrize('texts', [pytest.param(TEXTS[:2], marks=pytest.mark.first), TEXTS], ids=len)
 @pytest.mark.parametrize('mask', [{}, {**SPARSE, 'public_top_k': 3}], ids=['', 'sparse vector, top 3'])
 @pytest.mark.parametrize('k', [1, 2], ids=['', 'replace'])
 @pytest.mark.parametrize('aggregate', AGGREGATES)

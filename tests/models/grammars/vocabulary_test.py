@@ -17,6 +17,8 @@ from models.decoders.tokenizer import Tokenizer
 from models.grammars import automaton, expressions, forced, regular_expressions
 from models.grammars.json_schema import schema
 
+pytestmark = pytest.mark.heavy
+
 SCHEMA: dict[str, Any] = {
     'type': 'object',
     'properties': {
@@ -93,7 +95,6 @@ def assert_examples_are_valid(tokenizer: Tokenizer, examples: int, forces: bool 
         jsonschema.validate(value, SCHEMA)
 
 
-@pytest.mark.weights
 def test_examples_of_a_real_vocabulary_are_valid(gemma_file: pathlib.Path) -> None:
     assert_examples_are_valid(GemmaTokenizer(gemma_file, 3), examples=5)
 
@@ -127,6 +128,7 @@ def test_a_long_text_is_cut_as_the_tokenizer_cuts_it(tokenizer: Tokenizer) -> No
     assert forced_run(tokenizer, found, automaton.START) == tokenizer.encode_batch([text])[0].tolist()
 
 
+@pytest.mark.first
 def test_part_of_a_character_is_not_forced_text(tokenizer: Tokenizer) -> None:
     token_bytes = tokenizer.token_bytes()
     found = automaton.build(expressions.union(*map(expressions.literal, ('aé', 'aè'))))

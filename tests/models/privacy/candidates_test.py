@@ -16,6 +16,8 @@ from models.privacy.aggregates import AGGREGATES, aggregate, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
+pytestmark = pytest.mark.heavy
+
 BASE = MechanismParams(
     batch_size=3, clip_bound=2.0, temperature=1.5, max_private_tokens=4, max_batch_tokens=8
 )
@@ -181,6 +183,7 @@ def test_a_broken_column_breaks_its_row_where_it_is_allowed(aggregate: str) -> N
     assert np.isfinite(found[0]).all()
 
 
+@pytest.mark.first
 def test_without_k_rows_are_centred_over_all_tokens() -> None:
     """A token that the mask leaves out has the maximum of a row all the same, as before."""
     rows = np.zeros((3, 4), np.float32)

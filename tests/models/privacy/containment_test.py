@@ -19,6 +19,8 @@ from models.privacy.params import MechanismParams
 from tests import samples
 from tests.samples import PARAMS
 
+pytestmark = pytest.mark.heavy
+
 VOCABULARIES = (512, 4096, 262_144)
 ROWS, BROKEN = 6, 3  # row 0 is the public prompt's
 C = PARAMS.clip_bound
@@ -83,6 +85,7 @@ def _whole(distance: np.ndarray) -> int:
     return (high << 24) + low
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('vocab', VOCABULARIES)
 @pytest.mark.parametrize('aggregate', list(AGGREGATES))
 def test_a_broken_row_moves_nothing_by_more_than_its_bound(aggregate: str, vocab: int) -> None:

@@ -30,6 +30,8 @@ from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
+pytestmark = pytest.mark.heavy
+
 ALPHAS = (1.5, 2.0, 4.0, 16.0, 64.0)
 # float32 moves a log-probability by some 1e-6, hence a divergence of order 64 by less than this.
 SLACK = 2e-4
@@ -247,7 +249,9 @@ def _case(name: str, aggregate: str = 'mean') -> tuple[Family, MechanismParams, 
 
 
 @pytest.mark.parametrize('aggregate', PRICED)
-@pytest.mark.parametrize('name', [*CASES, *TOP_K])
+@pytest.mark.parametrize(
+    'name', samples.with_first([*CASES, *TOP_K], 'one token', 'one run', 'one token of the best 2')
+)
 def test_one_batch_costs_at_most_its_price(name: str, aggregate: str) -> None:
     family, params, stop = _case(name, aggregate)
     settings = oracles.Mechanism.of(params, stop)
@@ -354,11 +358,11 @@ WRONG = {
 @pytest.mark.parametrize(
     'name',
     [
-        'one token',
+        pytest.param('one token', marks=pytest.mark.first),
         'two private tokens of a large clip bound',
         'two runs',
         'one token of 3 and the slack, of many',
-        'one token where the slack admits more',
+        pytest.param('one token where the slack admits more', marks=pytest.mark.first),
     ],
 )
 @pytest.mark.parametrize(
@@ -504,7 +508,7 @@ def _median_case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:
     return dataclasses.replace(family, datasets=_subsets(5, 5)), params, stop
 
 
-@pytest.mark.parametrize('name', MEDIAN_CASES)
+@pytest.mark.parametrize('name', samples.with_first(MEDIAN_CASES, 'one token'))
 @pytest.mark.parametrize('examples_per_context', [1, 2])
 def test_no_output_of_a_median_batch_loses_more_than_it_reports(name: str, examples_per_context: int) -> None:
     """For every output, both signs, every neighbour, of either batch's own report; flags included."""
@@ -523,7 +527,9 @@ def test_no_output_of_a_median_batch_loses_more_than_it_reports(name: str, examp
     assert min(reported[d].max() for d in family.datasets if len(d) >= 3) < 0.9 * widest
 
 
-@pytest.mark.parametrize('name', ['one token', 'three private tokens', 'one run'])
+@pytest.mark.parametrize(
+    'name', samples.with_first(['one token', 'three private tokens', 'one run'], 'one token')
+)
 @pytest.mark.parametrize('wrong', ['half the range', 'no clip', 'replacing', 'padding votes'])
 def test_wrong_medians_lose_more_than_they_report(name: str, wrong: str) -> None:
     family, params, stop = _median_case(name)
@@ -596,6 +602,7 @@ def _turncoat(length: int) -> tuple[Family, MechanismParams]:
     return family, params
 
 
+@pytest.mark.first
 def test_the_sparse_vectors_pure_price_is_nearly_used_up() -> None:
     family, params = _turncoat(5)
     logs = distributions(family, our_steps(family, params), oracles.Mechanism.of(params))
@@ -603,6 +610,7 @@ def test_the_sparse_vectors_pure_price_is_nearly_used_up() -> None:
     assert 0.9 < excess <= 1 + SLACK
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     'length, wrong',
     [(4, {'distance_noise_factor': 1.0}), (6, {'threshold_noise': False})],

@@ -22,6 +22,8 @@ from models.privacy.aggregates import clipping, median_range
 from models.privacy.params import Change, MechanismParams
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 PARAMS = MechanismParams(
     batch_size=4,
     clip_bound=3.0,
@@ -225,6 +227,7 @@ def _padded(votes: np.ndarray, size: int, c: float) -> np.ndarray:
     )
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('wrong', ['no clip', 'half the range', 'padding votes', 'the range of adding one'])
 def test_wrong_mechanisms_pass_the_losses(wrong: str) -> None:
     """A median of raw logits or of padding, and a range too small, are caught by a neighbour."""
@@ -307,6 +310,7 @@ def test_the_papers_figure_is_never_below_ours() -> None:
         assert loss.epsilon(PARAMS) == pytest.approx(max(math.fsum(alpha), math.fsum(beta)), rel=1e-12)
 
 
+@pytest.mark.first
 def test_batches_compose_in_parallel() -> None:
     losses = [_batch_loss([x], [0.0], [True]) for x in (0.5, 3.0, 1.0)]
     assert ex_post.run_epsilon(losses, PARAMS) == 3.0

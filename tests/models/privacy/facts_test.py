@@ -4,21 +4,13 @@ import re
 
 import pytest
 
-from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords, weakest
+from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords
 
 WORDS = StatementWords(guarantee='None for {one}.', accounting='Nothing adds up.', limits=())
 
 
 def stage(rho: float | None) -> RhoStage:
     return RhoStage(name='A stage', rho=rho, explanation='Something.', formula='x', numbers='')
-
-
-def test_a_run_makes_the_weakest_statement_of_its_parts() -> None:
-    strong, late = Facts(), Facts(statement='ex-post', statement_words=WORDS)
-    assert weakest([strong]) is strong
-    assert weakest([strong, late, strong]) is late
-    other = Facts(statement='ex-post', statement_words=WORDS, symbols=('another',))
-    assert weakest([strong, late, other]) is late, 'the first of equals'
 
 
 @pytest.mark.parametrize(

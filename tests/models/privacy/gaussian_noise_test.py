@@ -23,6 +23,8 @@ WORDS = np.array(
 )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('more', [MORE, (0,) * 3, (2**64 - 1,) * 3])
 def test_draws_are_as_near_to_the_twin_as_is_claimed(more: tuple[int, ...]) -> None:
     """Whatever follows the first word, by a third of the claim."""

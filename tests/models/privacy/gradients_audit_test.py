@@ -18,6 +18,8 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from tests.oracles import canary
 
+pytestmark = pytest.mark.heavy
+
 DELTA, TRIALS, DIMENSIONS, RECORDS, SIZE, OTHERS = 1e-2, 10_000, 256, 8, 4, 8
 # A small sample, and everybody in each step with more noise.
 SAMPLED, WHOLE = (
@@ -133,6 +135,7 @@ def test_the_mechanism_stays_below_its_claim(
     assert _epsilon(right, params, score) <= subsampled.epsilon_of_event(params.event, DELTA)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     'broken, params, score',
     [

@@ -93,6 +93,8 @@ def test_clipping_each_record_by_itself_moves_it_further() -> None:
     assert squared(leaves) > (1.1 * RADIUS) ** 2
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('size', [1, 2, 4, 16])
 @pytest.mark.parametrize('calls', [1, 3])
 def test_micro_batches_and_padding_change_nothing(clipped_sum, size: int, calls: int) -> None:  # type: ignore[no-untyped-def]

@@ -60,6 +60,8 @@ def test_draws_are_the_discrete_gaussian_of_its_variance(variance: Fraction) -> 
         assert fit(found, wrong) < FALSE_ALARM
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('scale', [0.5, 1.0, 30.0])
 def test_opendp_draws_the_same_distribution(scale: float) -> None:
     """Both samples in one table of two rows; a scale 10 % off is noticed there too."""

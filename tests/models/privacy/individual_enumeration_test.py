@@ -19,7 +19,9 @@ import pytest
 
 from models.privacy import accounting, mechanism
 from models.privacy.params import MechanismParams
-from tests import oracles
+from tests import oracles, samples
+
+pytestmark = pytest.mark.heavy
 
 ALPHAS = (1.0001, 1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0)  # and ω
 # float32 moves a log-probability by some 1e-6, hence a divergence by less than this share of its bound.
@@ -196,7 +198,7 @@ def worst_excess(
 
 
 @pytest.mark.parametrize('worth', WORTH)
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', samples.with_first(CASES, 'mild'))
 def test_a_stream_costs_at_most_the_budget_of_one_context(name: str, worth: float) -> None:
     family, params, stop = case(name, worth)
     settings = oracles.Individual.of(params, stop)
@@ -292,6 +294,7 @@ RARE = oracles.Individual(
 )
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('log_odds, least', [(4.0, 5.0), (6.0, 12.0), (8.0, 14.0)])
 def test_a_price_that_does_not_grow_breaks_the_budget(log_odds: float, least: float) -> None:
     """A rare token that one context raises: at high orders the tilt goes far beyond the batch's shift."""
@@ -303,6 +306,7 @@ def test_a_price_that_does_not_grow_breaks_the_budget(log_odds: float, least: fl
     assert worst_excess(pairs, twins(family, wrong), wrong.budget, RARE.omega) > least
 
 
+@pytest.mark.first
 def test_a_shift_that_is_not_flattened_breaks_the_budget() -> None:
     """The others alone raise the rare token beyond c₂, where the price does not look."""
     right = dataclasses.replace(RARE, s=2, tau=1.0, omega=1.5)

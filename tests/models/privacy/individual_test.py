@@ -21,6 +21,8 @@ from models.privacy import individual, mechanism
 from models.privacy.params import MechanismParams
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 QUANTUM = individual.QUANTUM
 # A price may be this much above the exact one.
 MOST_ABOVE = 1e-3
@@ -178,6 +180,7 @@ def test_no_small_world_is_priced_too_low(world: tuple[list[int], list[float]], 
     assert 0 <= share_of(found, exact) <= MOST_ABOVE
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('name', SETTINGS)
 def test_wrong_scales_are_noticed(name: str) -> None:
     """Half of u, no growth, that of adding where a unit may replace, and what float32 alone gives."""

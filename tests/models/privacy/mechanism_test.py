@@ -19,6 +19,8 @@ from tests import oracles, samples
 from tests.models.privacy.sampling_test import halves, words_of
 from tests.samples import PARAMS
 
+pytestmark = pytest.mark.heavy
+
 KEY = RunKey(bytes(range(32)))
 ODDS = 1e-6  # false alarms of a statistical test
 DRAWS = 200_000
@@ -126,6 +128,7 @@ def _aggregate_and_distance(
     return jax.vmap(one)(logits, masks, public)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('aggregate', ['mean', 'difference'])
 @pytest.mark.parametrize('examples_per_context', [1, 2])
 @pytest.mark.parametrize('spread', [0.1, 3.0, 100.0])

@@ -23,6 +23,8 @@ from tests import oracles, samples
 from tests.models.privacy import enumeration_test, individual_enumeration_test
 from tests.models.privacy.enumeration_test import SLACK, Family, pure_cost, worst_excess
 
+pytestmark = pytest.mark.heavy
+
 VOCAB, LENGTH = 4, 3
 # At most so many tokens, of which so many private: forced ones come between them.
 TOKENS, PRIVATE = 4, 2
@@ -135,7 +137,7 @@ def settings_of(params: MechanismParams) -> oracles.Mechanism:
     return dataclasses.replace(oracles.Mechanism.of(params), narrows=True)
 
 
-@pytest.mark.parametrize('name', SETTINGS)
+@pytest.mark.parametrize('name', samples.with_first(SETTINGS, 'mean'))
 def test_forced_tokens_and_narrowed_votes_cost_no_more_than_the_private_tokens(name: str) -> None:
     family, params, masks = case(name)
     settings = settings_of(params)
@@ -237,6 +239,7 @@ def test_an_end_that_is_struck_out_after_the_votes_is_another_distribution(name:
     assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.01
 
 
+@pytest.mark.first
 def test_a_mask_applied_after_the_votes_is_another_distribution() -> None:
     """Within the price, but what votes say of forbidden tokens shows in the test and in the clip."""
     for name in ('mean', 'mean, sparse vector'):

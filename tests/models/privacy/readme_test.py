@@ -145,6 +145,8 @@ VOTES = table_of('| what section 10 needs |')
 TOGETHER = table_of('| what section 11 needs |') + table_of('| what section 12 needs |')
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('row', ASSUMPTIONS + MEDIAN + TUNING + VOTES + TOGETHER, ids=lambda row: row[0][:40])
 def test_every_assumption_names_who_keeps_it_and_what_watches(row: list[str]) -> None:
     assumption, steps, keeper, test = row

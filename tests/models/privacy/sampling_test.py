@@ -78,6 +78,8 @@ def test_every_tokens_probability_is_exact_to_1e_5_floor_tokens_too(
     assert (implied[~allowed] == 0).all()
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('vocab', [1, 2, 3, 300, 4096])
 @pytest.mark.parametrize('kind', ['spread', 'half at the floor'])
 def test_the_sampler_walks_that_tree(vocab: int, kind: str) -> None:

@@ -188,10 +188,14 @@ def most_above_losses(mechanism: Mechanism) -> float:
     )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_no_unit_loses_more_in_two_rounds_than_the_gaussians_that_stand_for_them() -> None:
     assert 0.9 < most_above_losses(Mechanism()) <= 1 + SLACK
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     'broken', [Mechanism(table=lambda dataset, texts: 2 * table_of(dataset, texts)), Mechanism(noise=0.8)]
 )

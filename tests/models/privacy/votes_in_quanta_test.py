@@ -26,6 +26,8 @@ def _sum(parts: list[np.ndarray], most: int) -> list[int]:
     return whole_numbers.integers(found).tolist()
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('most', [1, 1000, 2**22, 2**24])
 def test_a_sum_of_rows_is_that_of_whole_numbers(most: int) -> None:
     rng = np.random.default_rng(most)
@@ -37,6 +39,8 @@ def test_a_sum_of_rows_is_that_of_whole_numbers(most: int) -> None:
         assert _sum(np.split(rng.permutation(rows), cuts), most) == expected
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('sign', [-1, 1])
 def test_the_largest_batch_that_is_let_in_has_room(sign: int) -> None:
     """And a float of it is right to a relative 2^-22."""
@@ -79,6 +83,8 @@ def _tally(rows: jax.Array, is_private: jax.Array, params: MechanismParams, part
     )  # fmt: skip
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('kind', ['mean', 'difference'])
 def test_one_context_moves_a_sum_of_votes_by_its_own_vote(kind: str) -> None:
     """8,192 votes for which a sum in float32 moves by 2 c: the open twin."""
@@ -150,6 +156,8 @@ def test_a_mass_that_passes_one_counts_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert not np.asarray(sparse_vector.in_quanta(jnp.zeros((2, 5)))).any()
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_a_distance_is_that_of_whole_numbers() -> None:
     """Against Python's, for numbers of contexts on either side of s and for predictions far apart."""
     rng = np.random.default_rng(5)

@@ -37,6 +37,8 @@ def test_no_vector_is_longer_than_the_clip_norm(vector: list[float], clip_norm: 
     assert squared(compiled(clip_norm)(given_)) <= RADIUS**2
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('shape', SIZES)
 @pytest.mark.parametrize('size', [1e-45, 1e-38, 1e-25, 1e-4, 1.0, 1e25, 3e38])
 @pytest.mark.parametrize('clip_norm', [1e-8, 1.0, 1e8])
@@ -111,6 +113,8 @@ def in_micro_batches(units: np.ndarray) -> float:
     return float(total)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('large', [512, 4096, 8192])
 def test_one_unit_moves_a_long_sum_by_its_own_vector_and_a_float_sum_by_more(large: int) -> None:
     """Units of norm 1, then ones that a float sum takes up or not, as its last bit is even or odd."""

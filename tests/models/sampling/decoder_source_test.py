@@ -25,6 +25,8 @@ from tests import oracles
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 
+pytestmark = pytest.mark.heavy
+
 KEY = RunKey(SECRET)
 # High, so that texts differ.
 TEMPERATURE = 4.0
@@ -136,6 +138,7 @@ def test_with_a_structure_each_row_is_in_a_state_of_its_own(least: int) -> None:
     assert len(texts) > 2 and texts <= set(WORDS)
 
 
+@pytest.mark.first
 def test_a_text_is_the_same_in_any_order_and_company() -> None:
     settings, requests = _settings(), _requests(30)
     source = DecoderSource(settings)
@@ -237,7 +240,6 @@ def test_the_bundled_model() -> None:
     _check_texts(_of_model('bundled'))
 
 
-@pytest.mark.weights
 def test_a_model_of_google(gemma_file: pathlib.Path) -> None:
     """And which of its labels ask for texts of another script."""
     _check_texts(

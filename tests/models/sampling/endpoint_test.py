@@ -67,6 +67,7 @@ def _texts(found: list[SampledText | None]) -> list[str | None]:
 # --- Texts -----------------------------------------------------------------------
 
 
+@pytest.mark.first
 @needs_model
 @pytest.mark.run
 def test_a_model_behind_an_endpoint_writes_texts(server: str) -> None:
@@ -271,6 +272,7 @@ def test_a_completion_is_read_as_its_slow_twin_reads_it(text: str, reason: str |
 # --- No record gets in -----------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_no_record_gets_in(server: str) -> None:
     private = 'of one person'
@@ -406,9 +408,8 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: pathlib.Path) ->
     pytest.fail(f'The server does not listen: {log.read_text()[-2000:]}')
 
 
-@pytest.mark.long
 @pytest.mark.run
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_a_server_of_llama_cpp_writes_texts(llama_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
     settings = _settings(

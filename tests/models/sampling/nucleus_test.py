@@ -8,6 +8,8 @@ import pytest
 from models.sampling.nucleus import drawn
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 DRAWS = 20_000
 WAYS = [(0.8, None), (0.3, 5), (1.0, 3), (1.0, None), (0.95, 20), (0.5, None)]
 
@@ -61,6 +63,7 @@ def test_a_draw_is_a_function_of_its_own_row_and_key(top_p: float, top_k: int | 
         assert oracles.drawn(row, draws, top_p, top_k) == token
 
 
+@pytest.mark.first
 def test_one_possible_token_is_drawn() -> None:
     logits = np.full((8, 1030), -np.inf, np.float32)
     logits[np.arange(8), np.arange(8) * 147] = -5.0

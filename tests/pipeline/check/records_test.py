@@ -9,9 +9,9 @@ import openpyxl
 import pytest
 
 from models.records import Record
+from pipeline.asked.config import job_config
 from pipeline.check import records
 from pipeline.check.input_check import InputCheck
-from pipeline.config import job_config
 from pipeline.methods import workers
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig

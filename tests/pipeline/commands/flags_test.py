@@ -12,8 +12,8 @@ import typer.main
 import typer.testing
 
 from pipeline import main
+from pipeline.asked.config import all_settings, settings_of
 from pipeline.commands import flags
-from pipeline.config import all_settings, settings_of
 from pipeline.methods import METHODS
 from pipeline.methods.fine_tune.settings import INSTEAD
 from pipeline.settings.job_config import OF_EVERY_RUN

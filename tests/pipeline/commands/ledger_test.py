@@ -15,7 +15,7 @@ import typer.testing
 from models.privacy import accounting
 from models.privacy.accounting import RunCost
 from pipeline import main, methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import released
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
@@ -253,6 +253,7 @@ def test_a_delta_that_is_not_below_one_in_n_is_warned_of() -> None:
     assert warning.startswith('δ = 0.01 is n^-0.58 for n = 2,888 records (declared)')
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_process_ends_with_3_where_a_plan_does_not_fit(where: str) -> None:
     arguments = (*PLAN, '--epsilon', '5', '--ledger', where)

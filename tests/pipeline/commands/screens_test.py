@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from pipeline import main, methods
-from pipeline.config import read_config
+from pipeline.asked.config import read_config
 from pipeline.pages import plan_terminal
 from tests.command_line import in_this_process
 from tests.samples import on_terminal

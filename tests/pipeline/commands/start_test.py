@@ -16,11 +16,13 @@ from pyarrow import parquet
 
 from models import cache, fetched
 from pipeline import main, methods
-from pipeline.config import following, read_config
+from pipeline.asked.config import following, read_config
 from pipeline.methods import METHODS
 from tests.command_line import in_a_process, in_this_process
 from tests.one_model import one_model
 from transforms import places
+
+pytestmark = pytest.mark.heavy
 
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
 ROOT = pathlib.Path(__file__).parents[3]
@@ -417,6 +419,7 @@ def test_a_password_reaches_neither_file_nor_screen(monkeypatch: pytest.MonkeyPa
 # --- A whole run ----------------------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_three_commands_lead_to_a_corpus(folder: pathlib.Path) -> None:
     """Start, generate, report: with the bundled model, and nothing but the file."""

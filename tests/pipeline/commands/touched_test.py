@@ -216,7 +216,7 @@ def test_every_command_is_watched() -> None:
 
 @pytest.mark.parametrize(
     'commands',
-    [pytest.param(COMMANDS, id='quick'), pytest.param(SLOW_COMMANDS, id='slow', marks=pytest.mark.long)],
+    [pytest.param(COMMANDS, id='quick'), pytest.param(SLOW_COMMANDS, id='slow')],
 )
 def test_commands_write_where_they_say_and_reach_nothing(
     folder: pathlib.Path, commands: list[tuple[tuple[str, ...], tuple[str, ...]]]

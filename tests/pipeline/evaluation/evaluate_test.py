@@ -360,6 +360,8 @@ def files(tmp_path: pathlib.Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_it_writes_for_the_curator_alone_and_prints_no_text(
     tmp_path: pathlib.Path, files: list[str], ask: Ask
 ) -> None:

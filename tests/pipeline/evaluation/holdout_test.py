@@ -15,6 +15,8 @@ from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 from tests.pipeline.evaluation.texts import figures_of
 
+pytestmark = pytest.mark.heavy
+
 VOCABULARY = 600
 
 
@@ -135,6 +137,7 @@ def test_it_keeps_to_its_level() -> None:
     assert np.quantile(p_values, 0.5) < 0.65
 
 
+@pytest.mark.first
 def test_the_p_value_is_that_of_all_permutations() -> None:
     """8 texts have 70 ways of being 4 records: the share of those that stand out as much is known."""
     similarities = {'a': np.array([0.9, 0.8, 0.8, 0.3, 0.2, 0.2, 0.1, 0.0])}

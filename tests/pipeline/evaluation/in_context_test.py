@@ -24,6 +24,8 @@ from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Sources, Texts
 from tests.pipeline.evaluation.texts import NoEmbedder, figures_of
 
+pytestmark = pytest.mark.heavy
+
 MODEL = 'bundled'
 SETTINGS = InContextSettings(
     model=MODEL, dtype='float32', draws=2, most_orders=6, most_test_texts=6, most_text_tokens=12
@@ -110,6 +112,7 @@ def test_answers_are_those_of_one_prompt_at_a_time(one_at_a_time: np.ndarray) ->
     assert np.ptp(found[1:], axis=0).max() > 0.01 and np.ptp(found[1], axis=0).max() > 0.01
 
 
+@pytest.mark.first
 def test_figures_are_those_of_a_loop_over_prompts(one_at_a_time: np.ndarray) -> None:
     places = [list(WORDS).index(label) for label in TEST.labels or ()]
 
@@ -355,7 +358,6 @@ def test_weights_that_are_not_there_are_told_before_anything_is_read(tmp_path: A
 # --- Real weights ----------------------------------------------------------------
 
 
-@pytest.mark.weights
 def test_a_real_model_reads_topics(gemma_file: Any) -> None:
     """Two labels by nothing but examples and words: chance is a half."""
     corpus = Texts(

@@ -14,6 +14,8 @@ from pipeline.evaluation.mauve_score import MIN_TEXTS, SEEDS, SETTINGS, Mauve, s
 from pipeline.evaluation.measure import Findings, NotDefined
 from tests.pipeline.evaluation.placed import blobs, placed_sources
 
+pytestmark = pytest.mark.heavy
+
 
 def _found(corpus: np.ndarray, **others: Any) -> Findings:
     return Mauve().measure(placed_sources(corpus, **others), lambda done, total: None)
@@ -61,6 +63,7 @@ def test_one_other_text_in_many_scores_next_to_one() -> None:
     assert all(0.999 < value < 1 for value in values.values() if value is not None)
 
 
+@pytest.mark.first
 def test_samples_of_one_distribution_score_high() -> None:
     generator = np.random.default_rng(0)
     found = _found(blobs(generator, 1000, range(8)), test=blobs(generator, 1000, range(8)))

@@ -14,6 +14,8 @@ from pipeline.evaluation.measure import Figure, Findings, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.use import Use
 
+pytestmark = pytest.mark.heavy
+
 WORDS = {
     'sport': ('match', 'goal', 'coach', 'league', 'striker', 'referee', 'stadium', 'keeper'),
     'money': ('bank', 'share', 'profit', 'market', 'loan', 'bond', 'trader', 'merger'),
@@ -164,6 +166,7 @@ def test_the_majority_label_is_the_best_constant_answer() -> None:
 # --- Scores against an independent implementation ----------------------------------
 
 
+@pytest.mark.first
 def test_scores_are_those_of_scikit_learn_and_of_a_hand() -> None:
     true = np.array([0, 0, 0, 1, 1, 2, 2, 3])
     predicted = np.array([0, 0, 1, 1, 2, 2, 0, 0])

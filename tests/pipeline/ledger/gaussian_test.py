@@ -18,11 +18,11 @@ from models.privacy.accounting import (
     TruncatedZCDpEvent,
     ZCDpEvent,
 )
-from models.privacy.report import ledger as report_ledger
+from models.privacy.report import words
 from models.privacy.text_votes import TextVoteParams
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.commands import ledger as commands
-from pipeline.config import job_config
 from pipeline.ledger.budget import BudgetExceeded, NotGaussian
 from pipeline.ledger.ledger import Ledger
 from pipeline.pages import ledger_page
@@ -103,6 +103,8 @@ def test_each_further_training_takes_a_smaller_share_of_what_is_kept_for_failure
     assert [reserve(where, f'run-{place}', event) for place, event in enumerate(light)] == found
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('scale', [15.0, 15.955, 15.96, 1e4])
 def test_a_run_that_is_within_delta_alone_has_an_entry(tmp_path: pathlib.Path, scale: float) -> None:
     """ε is 0, or next to it where losses are rounded upwards: no reason to refuse what was charged."""
@@ -217,10 +219,10 @@ def test_a_report_of_votes_holds_the_charge_against_their_cost(where: str) -> No
 def test_what_is_said_of_it(where: str) -> None:
     reserve(where, 'train', sgd())
     entry = reserve(where, 'votes', VOTES)
-    words = report_ledger.guarantee_of_all_runs(entry, 'record')
+    said = words.macro('all_runs', entry, 'record')
     multiplier = math.sqrt(0.5 / entry.rho_budget)
-    assert f'ε = 3.3 at this δ, kept as a Gaussian mechanism at noise multiplier {multiplier:.6g}' in words
-    assert 'zCDP' not in words and 'Rényi' not in words
+    assert f'ε = 3.3 at this δ, kept as a Gaussian mechanism at noise multiplier {multiplier:.6g}' in said
+    assert 'zCDP' not in said and 'Rényi' not in said
     shown = typer.testing.CliRunner().invoke(commands.app, ['show', 'visits', '--ledger', where, '--json'])
     (facts,) = json.loads(shown.stdout)['datasets']
     assert (facts['filter'], facts['failure_budget']) == ('gaussian', DELTA / 2)

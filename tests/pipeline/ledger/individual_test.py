@@ -7,7 +7,7 @@ import pytest
 
 from models.privacy import accounting, report
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, reaching
 from pipeline.ledger.ledger import Ledger
@@ -85,6 +85,8 @@ def add_charge(where: str, share: float, omega: float | None) -> Account:
     return account(where)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('spent', [0.0, 0.2, 0.9])
 @pytest.mark.parametrize('before', [None, 1.2], ids=['zCDP', 'truncated'])
 @pytest.mark.parametrize('times', [None, 1.0, 3.0], ids=['chosen', 'least', 'larger'])

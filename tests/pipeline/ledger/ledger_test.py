@@ -511,6 +511,7 @@ COUNT = 5
 ROUNDS = 12
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_of_racing_runs_exactly_those_win_that_fit(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
@@ -554,6 +555,7 @@ def test_of_two_keys_for_one_name_one_is_refused(
         assert sorted(answer.get('error', '') for answer in answers) == ['', *['ValueError'] * (COUNT - 1)]
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_race_catches_a_ledger_that_checks_and_then_acts(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
@@ -611,6 +613,7 @@ def test_the_race_catches_a_transaction_that_adds_to_an_old_sum(
     assert not wrong_answers(ledger, racers(where, 3, 'right', preferred), 'IntegrityError')
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_death_inside_the_transaction_charges_nothing(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]

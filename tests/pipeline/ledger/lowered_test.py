@@ -17,10 +17,10 @@ import typer.testing
 
 from models.privacy import accounting, report
 from models.privacy.accounting import GaussianDpEvent, RunCost
-from models.privacy.report import ledger as report_ledger
+from models.privacy.report import words
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.commands import ledger as commands
-from pipeline.config import job_config
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, PrivacyFilter
@@ -165,10 +165,10 @@ def test_everything_that_states_a_guarantee_states_that_of_the_largest(
     assert entry.rho_bound > 10 * entry.rho_budget and entry.epsilon_budget == 1.0
     account = ledger.account(name)
     shown = report.format_up(account.epsilon_bound)
-    words = report_ledger.guarantee_of_all_runs(entry, 'record')
-    assert 'the largest budget since the first of them was charged bounds all of them' in words
-    assert f'ε = {shown} at this δ' in words and 'the smaller one that stands now' in words
-    assert 'ε = 1 ' not in words
+    said = words.macro('all_runs', entry, 'record')
+    assert 'the largest budget since the first of them was charged bounds all of them' in said
+    assert f'ε = {shown} at this δ' in said and 'the smaller one that stands now' in said
+    assert 'ε = 1 ' not in said
 
     run = typer.testing.CliRunner().invoke
     said = run(commands.app, ['show', name, '--ledger', ledger.where]).stdout

@@ -33,7 +33,7 @@ from models.privacy import accounting, report
 from models.privacy.accounting import RunCost, subsampled
 from models.prompt_templates import PromptTemplate
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger import account as accounts
 from pipeline.ledger import budget
 from pipeline.ledger import ledger as ledgers
@@ -559,7 +559,7 @@ def _known_card() -> AdapterCard:
             run_id='run', dataset='visits', run_number=1, model='bundled', weights='w', lora_rank=2,
             factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6),
             epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
-            mechanism=dataclasses.asdict(params), template=dataclasses.asdict(template),  # type: ignore
+            mechanism=params, template=template,
             prompt={
                 'label_name': 'label', 'text_name': 'text', 'corpus_description': '', 'max_prompt_tokens': 9,
                 'max_example_tokens': 9, 'schema': None,
@@ -613,11 +613,14 @@ def attack(new_place: Callable[[], str], *, examples: int, steps: int, finds: bo
     )  # fmt: skip
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('kind', ['sqlite'])
 def test_a_ledger_of_a_file_is_the_sum_by_hand(new_place: Callable[[], str]) -> None:
     attack(new_place, examples=6, steps=20)
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('kind', ['postgresql'])
 def test_a_ledger_of_a_server_is_the_sum_by_hand(new_place: Callable[[], str]) -> None:
@@ -625,7 +628,6 @@ def test_a_ledger_of_a_server_is_the_sum_by_hand(new_place: Callable[[], str]) -
 
 
 @pytest.mark.run
-@pytest.mark.long
 @pytest.mark.parametrize('kind', ['sqlite', 'postgresql'])
 def test_ten_thousand_steps(new_place: Callable[[], str]) -> None:
     attack(new_place, examples=100, steps=50)
@@ -731,7 +733,7 @@ def says_no_reason(patch: pytest.MonkeyPatch) -> None:
         forgets_open_charges,
         commits_twice,
         *(
-            pytest.param(twin, marks=[pytest.mark.long, pytest.mark.run])
+            pytest.param(twin, marks=pytest.mark.run)
             for twin in (
                 takes_any_key,
                 lets_the_order_follow,

@@ -23,7 +23,7 @@ from models.privacy.accounting import (
 )
 from models.privacy.text_votes import TextVoteParams
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 from pipeline.ledger.ledger import Ledger
@@ -138,6 +138,8 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @given(st.lists(EVENTS, min_size=1, max_size=7), st.sampled_from([0.3, 1.0, 4.0]))
 @settings(deadline=None, max_examples=40)
 def test_whatever_is_let_in_stays_within_the_budgets_epsilon(events: list[DpEvent], budget: float) -> None:
@@ -215,6 +217,7 @@ def test_where_no_budget_is_enough_none_is_named() -> None:
     )
 
 
+@pytest.mark.heavy
 def test_a_refused_run_says_which_budget_would_hold_it(tmp_path: pathlib.Path) -> None:
     where = str(tmp_path / 'ledger.db')
     Ledger.create(where).add_dataset('visits', unit='example', delta=DELTA, epsilon=3.0)
@@ -378,12 +381,12 @@ def test_an_entry_of_a_mixture_checks_its_own_numbers() -> None:
 
 
 def test_the_words_of_a_mixture_claim_no_rho() -> None:
-    from models.privacy.report import ledger as words
+    from models.privacy.report import words
 
-    said = words.guarantee_of_all_runs(mixed_entry(), 'record')
+    said = words.macro('all_runs', mixed_entry(), 'record')
     assert 'ρ' not in said.replace('Rényi', '')
     budget = report.format_up(account().epsilon_budget)
     for expected in ('all 2 runs', 'kept at the Rényi order α = 4.', f'ε = {budget} at this δ'):
         assert expected in said, expected
     first = dataclasses.replace(mixed_entry(), run_number=1, rho_before=0.0, rho=mixed_entry().rho_after)
-    assert 'the first run' in words.guarantee_of_all_runs(first, 'record')
+    assert 'the first run' in words.macro('all_runs', first, 'record')

@@ -39,6 +39,7 @@ def url(postgresql: Callable[[], str]) -> str:
     return url
 
 
+@pytest.mark.first
 def test_tables_of_another_schema_that_is_searched_first_are_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +63,7 @@ def test_tables_of_another_schema_that_is_searched_first_are_refused(
     assert len(run(url, 'SELECT * FROM public.ledger_runs')) == 1
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     'statements',
     [
@@ -77,6 +79,7 @@ def test_a_view_an_unlogged_table_and_another_owner_are_refused(url: str, statem
         Ledger.open(url)
 
 
+@pytest.mark.first
 def test_a_table_that_was_there_before_is_none_of_a_new_ledger(postgresql: Callable[[], str]) -> None:
     """Who made it owns it, and could change what it holds."""
     for made in ('CREATE TABLE ledger_runs (theirs integer)', 'CREATE VIEW ledger_events AS SELECT 1 AS one'):
@@ -98,6 +101,7 @@ RIGHTS = (
 )
 
 
+@pytest.mark.first
 def test_who_runs_may_charge_and_settle_and_nothing_else(url: str) -> None:
     role = f'runner_{url.split("ledger_")[1][:8]}'
     run(url, f'CREATE ROLE {role} LOGIN', *(right.format(role=role) for right in RIGHTS))
@@ -161,6 +165,7 @@ def open_source(url: str) -> None:
         pass
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('act', [Ledger.open, open_source], ids=['ledger', 'source'])
 def test_nothing_is_sent_to_another_machine_without_tls(
     act: Callable[[str], object], plain_server: tuple[int, list[bytes]], monkeypatch: pytest.MonkeyPatch

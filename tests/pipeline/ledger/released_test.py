@@ -20,6 +20,8 @@ from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.event import Event, EventKind
 from pipeline.ledger.ledger import Ledger
 
+pytestmark = [pytest.mark.heavy, pytest.mark.first]
+
 # How the same three charges on two days can have gone: after each, what happened to the run.
 Course = Callable[[Ledger, str], None]
 

@@ -160,6 +160,8 @@ EDITS = [
 ]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('dataset', ['gaussian', 'renyi'])
 @pytest.mark.parametrize(('table', 'key', 'column', 'value'), EDITS, ids=lambda value: str(value)[:30])
 def test_an_edit_of_any_column_is_noticed(

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods import beside_input
 from transforms.read import list_input
 

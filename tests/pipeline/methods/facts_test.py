@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pipeline.config import settings_of
+from pipeline.asked.config import settings_of
 from pipeline.methods import METHODS
 from pipeline.methods.evolve import facts as evolve
 from pipeline.methods.fine_tune import facts as fine_tune

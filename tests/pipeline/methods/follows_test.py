@@ -7,9 +7,11 @@ import pytest
 
 from models.privacy import accounting
 from pipeline import methods
-from pipeline.config import following, job_config, read_config, settings_of
+from pipeline.asked.config import following, job_config, read_config, settings_of
 from pipeline.methods import METHODS, follows
 from pipeline.settings.job_config import JobConfig
+
+pytestmark = pytest.mark.heavy
 
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
 GEMMA = {'model': 'gemma3-270m'}
@@ -51,6 +53,7 @@ def test_nothing_follows_where_no_length_and_no_number_of_texts_is_given(method:
     assert {**defaults, **bare} == config.settings()
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('method', OF_RECORDS)
 def test_what_was_given_stays(method: str) -> None:
     """Every single setting that would follow, given another value."""
@@ -196,8 +199,7 @@ def test_steps_of_few_records_are_small() -> None:
 @pytest.mark.parametrize('method', ['fine-tune', 'evolve'])
 def test_fewer_long_texts_go_through_the_model_together(method: str) -> None:
     short, long = (
-        job_config(**given_of(method, typical_words=words)).method.resolved_micro_batch_size
-        for words in (10, 400)
+        job_config(**given_of(method, typical_words=words)).method.rows_together for words in (10, 400)
     )
     assert long < short
 

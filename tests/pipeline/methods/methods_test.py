@@ -15,7 +15,7 @@ from models.batch_plan import BatchPlan
 from models.privacy import accounting
 from models.records import BatchId
 from pipeline import methods
-from pipeline.config import all_settings, job_config, read_config
+from pipeline.asked.config import all_settings, job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import facts
 from pipeline.settings.job_config import JobConfig
 

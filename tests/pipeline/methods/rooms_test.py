@@ -19,23 +19,15 @@ ALLOWED = {
     **dict.fromkeys(
         (
             f'rounds/{" " * 34}of votes on whole texts: every list, and the noisy votes',
-            "'counts. The folder `rounds` has every list and its noisy votes: choosing other texts from "
-            "them, or '",
-            "return 'chosen by the noisy votes of sensitive records'",
             '"""epsilon against the number of rounds of votes, with the run\'s marked."""',
-            'assert epsilon is not None  # every report of votes on texts has one',
             "x_name='Rounds of votes, T',",
-            "chosen = f'{corpus.examples:,} texts, {corpus.voted:,} of them chosen by votes'",
-            "f'{examples}. Noisy votes of the records chose them from longer lists. The lists "
-            "and the noisy '",
-            "'votes are released with them.'",
         ),
         'words on a page',
     ),
 }  # fmt: skip
 # The commands of one method each, and the panel that two methods share.
 OF_ITS_OWN = {
-    pathlib.Path(name) for name in ('commands/generate.py', 'run/narrowed.py', 'settings/text_votes.py')
+    pathlib.Path(name) for name in ('commands/generate.py', 'asked/narrowed.py', 'settings/text_votes.py')
 }
 
 

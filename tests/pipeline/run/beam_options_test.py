@@ -5,7 +5,7 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, 
 from apache_beam.runners.runner import create_runner
 from apache_beam.runners.worker.data_sampler import DataSampler
 
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.run.beam_options import beam_options
 
 

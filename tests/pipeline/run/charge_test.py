@@ -7,7 +7,7 @@ import pytest
 
 from models.privacy.accounting import RunCost
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig

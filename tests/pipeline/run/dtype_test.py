@@ -6,7 +6,7 @@ import pytest
 
 from models.decoders import device
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict.graph import cluster_settings, generator_settings
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.solved import Run
 from pipeline.run.failure import keep_failure
 from tests.launched import launch

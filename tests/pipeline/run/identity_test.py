@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.run import digests, folders, identity
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig

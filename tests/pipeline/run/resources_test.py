@@ -13,7 +13,7 @@ import pytest
 from models.decoders import device
 from models.decoders.gemma import architectures
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.plan import needed_memory
 from pipeline.run import resources

@@ -16,12 +16,12 @@ from models.privacy import accounting, gradients
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
 from pipeline import methods
+from pipeline.asked.config import job_config
 from pipeline.commands import schema
-from pipeline.config import job_config
-from pipeline.estimate import Estimate
 from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.estimate import Estimate
 from pipeline.methods.evolve import plan as voting_plan
 from pipeline.methods.fine_tune import plan as tuning_plan
 from pipeline.methods.predict import plan

@@ -10,7 +10,7 @@ import pytest
 from models import attributes
 from models.attributes import Attribute
 from pipeline import methods
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.methods import workers
 from pipeline.methods.predict import facts
 from pipeline.run.record_rules import record_rules

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline import methods
-from pipeline.config import job_config, settings_of
+from pipeline.asked.config import job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
 from pipeline.settings.prompt import PROMPT_PRESETS, Prompt
@@ -137,12 +137,12 @@ def test_the_help_names_every_prompt_preset() -> None:
 
 
 def test_the_default_prompt_is_of_the_form_that_the_model_was_trained_on() -> None:
-    assert config().method.resolved_prompt == 'pretrained'
+    assert config().method.prompt_name == 'pretrained'
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
-    assert config(model='gemma3-270m', **files).method.resolved_prompt == 'document'
+    assert config(model='gemma3-270m', **files).method.prompt_name == 'document'
     for prompt in ('instruction', 'own.toml'):
-        assert config(prompt=prompt).method.resolved_prompt == prompt
-        assert config(model='gemma3-270m', prompt=prompt, **files).method.resolved_prompt == prompt
+        assert config(prompt=prompt).method.prompt_name == prompt
+        assert config(model='gemma3-270m', prompt=prompt, **files).method.prompt_name == prompt
 
 
 @pytest.mark.parametrize('name', ['label_name', 'text_name', 'corpus_description'])
@@ -243,4 +243,4 @@ def test_in_a_list_it_is_of_the_files_that_it_can_be_of(settings: dict[str, Any]
 def test_a_backslash_cannot_both_quote_and_separate() -> None:
     with pytest.raises(ValueError, match='no backslash with quoting'):
         config(delimiter='\\', quoting='backslash')
-    assert config(delimiter='\\').input.resolved_delimiter == '\\'
+    assert config(delimiter='\\').input.delimiter == '\\'

@@ -9,7 +9,7 @@ import pytest
 
 from models import bundled, reference
 from models.decoders import family
-from pipeline.config import METHOD_PANEL, job_config, settings_of
+from pipeline.asked.config import METHOD_PANEL, job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.methods.predict.settings import Votes
 from pipeline.settings import panel
@@ -86,7 +86,7 @@ def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, obje
 def test_an_example_has_a_few_tokens_unless_a_structure_says_where_it_ends(
     settings: dict[str, Any], tokens: int
 ) -> None:
-    assert Structured(**settings).resolved_min_example_tokens == tokens
+    assert Structured(**settings).least_tokens == tokens
 
 
 def test_the_least_length_is_longer_than_a_salutation_and_enough_for_a_reference() -> None:
@@ -113,7 +113,7 @@ def test_votes_check_the_budget_that_they_are_given(settings: dict[str, Any], sa
 
 @pytest.mark.parametrize('name', ['tab', '\\t', '\t'])
 def test_a_command_line_can_spell_the_tabulator(name: str) -> None:
-    assert Input(delimiter=name).resolved_delimiter == '\t'
+    assert Input(delimiter=name).delimiter == '\t'
 
 
 @pytest.mark.parametrize('encoding', typing.get_args(Encoding))

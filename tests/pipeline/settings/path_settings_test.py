@@ -1,6 +1,6 @@
 """Which settings name a path; a schedule's form leaves those to whoever deploys it."""
 
-from pipeline.config import path_settings
+from pipeline.asked.config import path_settings
 
 
 def test_what_takes_any_text_counts_as_a_path_until_it_says_otherwise() -> None:

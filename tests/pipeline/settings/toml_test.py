@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}

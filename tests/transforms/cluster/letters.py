@@ -58,7 +58,7 @@ def letter_centers(**changed: object) -> Centers:
     vectors = np.stack([*one, one[0], (one[0] + one[1]) / 2, (one[2] + one[3]) / 2])
     fields = {
         'vectors': vectors, 'embedder': 'letters', 'embedder_fingerprint': '0' * 64,
-        'corpus_fingerprint': '1' * 64, 'corpus_texts': 8, 'seed': 0, 'source': 'public',
+        'corpus_fingerprint': '1' * 64, 'corpus_texts': 8, 'seed': 0,
     }  # fmt: skip
     return Centers(**fields | changed)
 

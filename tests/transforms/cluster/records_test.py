@@ -90,6 +90,7 @@ def test_batches_equal_the_slow_twin_given_the_released_counts(work_dir: str, un
     assert run(records, work_dir, unit, k, rho=0.5) == (clustering, plan, expected)
 
 
+@pytest.mark.first
 @pytest.mark.run
 @RUNNERS
 @pytest.mark.parametrize('unit', ['example', 'user'])

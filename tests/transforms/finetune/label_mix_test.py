@@ -69,6 +69,7 @@ def drawn(records: list[Record], work_dir: str, unit: Unit, **changed: Any) -> B
     return read_plan(f'{work_dir}/plan.json')
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_a_unit_counts_once_under_the_label_that_it_is_trained_on(work_dir: str, unit: Unit) -> None:
@@ -95,6 +96,7 @@ def test_a_unit_counts_once_under_the_label_that_it_is_trained_on(work_dir: str,
         assert by_record != list(plan.noisy_counts or ())
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_mix_is_drawn_once_and_belongs_to_its_run(work_dir: str) -> None:
     records = some_records()

@@ -50,6 +50,8 @@ class Worker:
 BUNDLE = ((0, 0, 5), (0, 1, 3), (1, 0, 8))
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_a_bundle_gives_the_texts_that_bundles_of_one_batch_give(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +68,8 @@ def test_a_bundle_gives_the_texts_that_bundles_of_one_batch_give(
     assert in_parts.of_bundle(BUNDLE) == [[], expected[:8], expected[8:], []]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_a_finished_batch_is_read_and_only_the_others_are_sampled(tmp_path: pathlib.Path) -> None:
     worker = Worker(tmp_path)
     *_, first = worker.of_bundle(BUNDLE)

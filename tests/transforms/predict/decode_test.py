@@ -60,6 +60,7 @@ def work_dir(tmp_path: pathlib.Path) -> str:
 BATCHES = [Batch(batch_id=BatchId(group=0, index=index), label=None, contexts=()) for index in range(3)]
 
 
+@pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize(
     'flags', [['--runner=FnApiRunner'], ['--runner=FnApiRunner', '--direct_runner_bundle_repeat=1']]
@@ -92,6 +93,7 @@ def test_finished_batches_give_their_losses_or_spending_too(
         util.assert_that(restricted, util.equal_to(expected), label=folder)
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:
     """The counterpart of the test above, which would pass if nothing were ever decoded."""

@@ -47,6 +47,8 @@ def test_zero_bytes_may_pad_a_compressed_file(tmp_path: pathlib.Path, suffix: st
     assert read_bytes(tmp_path, 'a.jsonl' + suffix, data, TEXT) == (['a'], [])
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('suffix', [suffix for suffix in PACK if suffix])
 @pytest.mark.parametrize('damage', ['cut', 'garbage after', 'no such stream'])
 def test_a_broken_stream_rejects_its_rest_once(tmp_path: pathlib.Path, suffix: str, damage: str) -> None:
@@ -68,6 +70,8 @@ def test_a_broken_stream_rejects_its_rest_once(tmp_path: pathlib.Path, suffix: s
 ROWS, ROW = 40_000, b'{"text": "x"}' + b' ' * 2_000 + b'\n'
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('suffix', [suffix for suffix in PACK if suffix])
 def test_what_a_small_file_stands_for_is_never_held(suffix: str) -> None:
     packed = PACK[suffix](ROW * ROWS)

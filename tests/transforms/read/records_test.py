@@ -30,6 +30,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.first
 def test_an_error_of_the_filesystem_reaches_the_runner(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,6 +44,7 @@ def test_an_error_of_the_filesystem_reaches_the_runner(
             list(read.read_piece((name, 0), TEXT))
 
 
+@pytest.mark.first
 @hypothesis.given(record=RECORDS)
 def test_a_record_crosses_a_shuffle_whole(record: Record) -> None:
     coder = coders.registry.get_coder(Record)
@@ -50,11 +52,13 @@ def test_a_record_crosses_a_shuffle_whole(record: Record) -> None:
     assert coder.decode(coder.encode(record)) == record
 
 
+@pytest.mark.first
 def test_a_record_shows_neither_embedding_nor_cluster() -> None:
     shown = repr(Record(text='secret', embedding=b'bytes', cluster=7))
     assert shown == 'Record()'
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_transform_reads_all_files_into_records_and_rejections(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'a.csv').write_bytes(b'label,text\nb,from csv\nc,x\n')
@@ -86,6 +90,7 @@ def test_the_transform_reads_all_files_into_records_and_rejections(tmp_path: pat
         util.assert_that(where, util.equal_to(expected), label='Rejected')
 
 
+@pytest.mark.first
 def test_the_transform_checks_the_input_when_the_pipeline_is_built() -> None:
     with pytest.raises(FileNotFoundError):
         beam.Pipeline('FnApiRunner') | read.ReadRecords('no/such/*.csv', TEXT)

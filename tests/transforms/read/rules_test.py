@@ -13,6 +13,8 @@ from tests.transforms.read.samples import LABELLED
 from transforms import read
 from transforms.read import Reason, RecordFields, RecordRules, Rejection
 
+pytestmark = [pytest.mark.heavy, pytest.mark.first]
+
 
 @pytest.mark.parametrize(
     ('label', 'expected'),

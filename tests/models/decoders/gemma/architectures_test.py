@@ -12,6 +12,8 @@ from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.weights import adapter_shapes
 from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
+pytestmark = pytest.mark.heavy
+
 PRESETS = {
     'gemma2-2b': gm.nn.Gemma2_2B,
     'gemma2-9b': gm.nn.Gemma2_9B,

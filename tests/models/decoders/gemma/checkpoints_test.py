@@ -17,6 +17,7 @@ from models.decoders.gemma.formats import HUB
 from models.decoders.transformer import safetensors
 from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.weights import Weights, adapter_shapes
+from tests import samples
 from tests.models.decoders.gemma.hub_checkpoints import (
     CASES,
     EQUAL_HEADS,
@@ -28,6 +29,8 @@ from tests.models.decoders.gemma.hub_checkpoints import (
     parameter_shapes,
 )
 from tests.samples import assert_import_leaves
+
+pytestmark = pytest.mark.heavy
 
 
 def _write(folder: pathlib.Path, tensors: dict[str, np.ndarray]) -> pathlib.Path:
@@ -59,7 +62,7 @@ def _assert_same(found: Any, expected: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', samples.with_first(CASES, next(iter(CASES))))
 def test_hub_checkpoint_computes_what_transformers_would(name: str, tmp_path: pathlib.Path) -> None:
     architecture = CASES[name]
     tensors = hub_tensors(architecture)
@@ -79,6 +82,7 @@ def test_hub_checkpoint_has_the_shapes_of_the_architecture(name: str, tmp_path: 
     assert {leaf.dtype for leaf in jax.tree.leaves(weights)} == {jnp.dtype(jnp.bfloat16)}
 
 
+@pytest.mark.first
 def test_bfloat16_tensors_load_exactly(tmp_path: pathlib.Path) -> None:
     halves = {name: value.astype(ml_dtypes.bfloat16) for name, value in hub_tensors(GEMMA2).items()}
     widened = {name: value.astype(np.float32) for name, value in halves.items()}

@@ -30,6 +30,8 @@ from tests.contracts import decoder_contract
 from tests.models.decoders.gemma.decoder_test import GEMMA2
 from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
+pytestmark = pytest.mark.heavy
+
 VOCAB, K, ROWS = 211, 20, 4
 ARCHITECTURE = dataclasses.replace(GEMMA2, num_embed=VOCAB)
 PARAMS = MechanismParams(

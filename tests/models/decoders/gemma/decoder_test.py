@@ -53,6 +53,8 @@ from tests.contracts.decoder_contract import (
 )
 from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
+pytestmark = pytest.mark.heavy
+
 ROOT = pathlib.Path(__file__).parents[4]
 GEMMA1 = architectures.GemmaArchitecture(
     num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=1,
@@ -142,13 +144,13 @@ def _prompts(name: str, count: int, seed: int = 0) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize('check', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize('name', samples.with_long(('gemma2', 'gemma3'), 'gemma2'))
+@pytest.mark.parametrize('name', ('gemma2', 'gemma3'))
 def test_contract(name: str, check: Callable[[DecoderCase], None]) -> None:
     """The bundled model keeps it in tests/contracts."""
     check(DecoderCase(load=functools.partial(_decoder, name)))
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', samples.with_first(CASES, 'gemma3'))
 def test_cached_steps_equal_a_full_recomputation(name: str) -> None:
     """Rows of 1 to 14 tokens in two micro-batches; four examples, the second as long as the cache allows."""
     model, prompts = _decoder(name), _prompts(name, 7)
@@ -255,6 +257,7 @@ def test_more_micro_batches_make_the_program_hardly_larger() -> None:
 # -------------------------------------------------------------------- refusals
 
 
+@pytest.mark.first
 def test_a_batch_that_cannot_fit_is_refused_without_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words for any number of contexts, and none for a batch that fits."""
     model, messages = _decoder('gemma2'), set()
@@ -386,14 +389,14 @@ def _slow_stream(
 # The loop is one for all models: each of them with one mechanism, the bundled one with all. That cached
 # steps are right is shown for each of them above, so most are long.
 _LOOPS = [
-    pytest.param(name, kind, marks=[] if name in ('gemma3', 'bundled') else [pytest.mark.long])
+    (name, kind)
     for turn, name in enumerate(CASES)
     for place, kind in enumerate(MECHANISMS)
     if name == 'bundled' or place == turn % len(MECHANISMS)
 ]
 
 
-@pytest.mark.parametrize('name, kind', _LOOPS)
+@pytest.mark.parametrize('name, kind', [pytest.param(*_LOOPS[0], marks=pytest.mark.first), *_LOOPS[1:]])
 def test_stream_equals_a_slow_loop_without_cache(name: str, kind: str) -> None:
     """22 tokens, several examples, token for token; five contexts and the public row, padded to eight.
 

@@ -137,7 +137,7 @@ def real(gemma_file: pathlib.Path) -> GemmaTokenizer:
     return GemmaTokenizer(gemma_file, 3)
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_ids_are_those_of_an_independent_tokenizer(real: GemmaTokenizer) -> None:
     reference = json.loads((FOLDER / 'tokenizer_reference.json').read_text(encoding='utf-8'))
     texts = [text for text, _ in reference]
@@ -147,14 +147,14 @@ def test_ids_are_those_of_an_independent_tokenizer(real: GemmaTokenizer) -> None
     assert real.decode_batch(real.encode_batch(texts)) == [text.replace('\u2581', ' ') for text in texts]
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_ids_are_those_of_llama_cpp(real: GemmaTokenizer) -> None:
     reference = json.loads((FOLDER / 'llama_cpp_reference.json').read_text(encoding='utf-8'))['float32']
     for prompt, found in zip(reference, real.encode_batch([entry['prompt'] for entry in reference])):
         assert [*real.start_tokens, *found] == prompt['tokens']
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_special_pieces_are_where_gemma_3_has_them(real: GemmaTokenizer, gemma_file: pathlib.Path) -> None:
     metadata = gguf_file.read_header(gemma_file).metadata
     special = real.special_tokens
@@ -169,7 +169,7 @@ def test_special_pieces_are_where_gemma_3_has_them(real: GemmaTokenizer, gemma_f
         assert real.decode_batch([ids]) == [text]
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_a_lower_block_in_a_text_is_a_space_as_sentencepiece_has_it(real: GemmaTokenizer) -> None:
     texts = ['\u2581\u2581lower', 'a \u2581\u2581 b', '\u2581' * 9]
     spaces = [text.replace('\u2581', ' ') for text in texts]
@@ -190,7 +190,7 @@ def _shared_texts() -> list[str]:
     return texts
 
 
-@pytest.mark.weights
+@pytest.mark.heavy
 def test_no_text_has_other_ids_than_an_independent_tokenizer_gives(real: GemmaTokenizer) -> None:
     """Thousands of real texts, and every character of two planes, where tokenizer.json is at hand."""
     if VARIABLE not in os.environ:

@@ -18,7 +18,7 @@ from models.decoders.gemma import checkpoints
 from models.decoders.transformer import gguf_file
 from models.decoders.transformer.checkpoint import Place
 
-pytestmark = pytest.mark.weights
+pytestmark = pytest.mark.heavy
 
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[3]
@@ -43,6 +43,7 @@ def _log_probabilities(file: pathlib.Path, prompts: list[list[int]], dtype: str)
     return np.asarray(jax.nn.log_softmax(logits.astype(jnp.float32)))
 
 
+@pytest.mark.first
 def test_log_probabilities_are_those_of_llama_cpp(
     gemma_file: pathlib.Path, reference: dict[str, list[dict]]
 ) -> None:

@@ -94,6 +94,8 @@ def slow_logits(tokens: list[int]) -> np.ndarray:
     return linear(norm(x, 'norm'), 'output')
 
 
+@pytest.mark.heavy
+@pytest.mark.first
 def test_logits_are_those_of_a_model_written_by_hand(folder: pathlib.Path) -> None:
     decoder = _decoder(folder, decoder_contract.SHAPES)
     prompts = decoder_contract.prompts(ARCHITECTURE.num_embed, 4)
@@ -105,11 +107,13 @@ def test_logits_are_those_of_a_model_written_by_hand(folder: pathlib.Path) -> No
             assert np.ptp(expected) > 1
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize('check', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
 def test_decoder(folder: pathlib.Path, check: Callable[[DecoderCase], None]) -> None:
     check(DecoderCase(load=functools.partial(_decoder, folder)))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize('check', decoder_contract.TUNABLE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize('rank', [2, None])
 def test_tunable(folder: pathlib.Path, rank: int | None, check: Callable[[TunableCase], None]) -> None:

@@ -307,6 +307,8 @@ def typed(of: Any) -> Any:
     return of
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ('draft', 'supported', 'refused'), [('draft2020-12', 141, 320), ('draft7', 137, 184)]
 )

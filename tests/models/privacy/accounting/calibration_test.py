@@ -141,6 +141,8 @@ def test_the_budget_of_a_context_at_a_given_order_is_the_largest(
     assert all(abs(float(wrong) / budget - 1) > 1e-3 for wrong in others)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('batch_size, clip_bound', [(16, 0.5), (64, 1.0), (64, 0.3), (255, 2.0)])
 @pytest.mark.parametrize('params, epsilon, delta, other_rho', TARGETS)
 def test_the_chosen_order_weighs_the_budget_against_the_growth_of_prices(

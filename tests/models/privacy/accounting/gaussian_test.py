@@ -28,6 +28,8 @@ def shifted(rho: float, epsilon: float) -> float:
 # ------------------------------------------------------------------ a run as a Gaussian mechanism
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('q, z, steps', [(0.0117, 0.573, 30), (0.05, 1.0, 40), (0.3, 2.0, 5)])
 @pytest.mark.parametrize('failure', [1e-4, 1e-7])
 def test_sampled_steps_are_within_the_gaussian_but_for_the_failure(

@@ -49,6 +49,8 @@ def exceeds(exact: list[float], noise_multiplier: float) -> bool:
 MOVED = [(2.0, (1,)), (2.0, (2,)), (4.0, (2, 2, 1)), (5.0, (4, 2, 2, 1)), (6.0, (3, 4)), (9.0, (2,) * 4)]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('scale, moved', MOVED)
 def test_a_gaussian_dominates_discrete_noise_on_every_cell(scale: float, moved: tuple[int, ...]) -> None:
     """At every ε, negative ones too, by listing all outputs; and the multiplier s/Δ alone does not."""
@@ -101,6 +103,8 @@ def test_more_cells_and_a_coarser_count_give_a_weaker_bound() -> None:
     assert multiplier(4, 10_000) < multiplier(4, 4) < multiplier(64, 4) < multiplier(1024, 4) < 2.0
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('q, z, steps', [(0.064, 1.0, 40), (1.0, 2.0, 3)])
 def test_steps_and_votes_together_are_an_upper_bound_and_hardly_above_the_twin(
     q: float, z: float, steps: int
@@ -153,6 +157,8 @@ def test_where_one_has_no_distribution_the_curves_are_what_is_known(other: event
     )
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('rounds', [1, 2])
 def test_several_tables_of_votes_are_stated_above_their_exact_losses_and_hardly(rounds: int) -> None:
     """All outputs of all rounds are listed; less noise, or a round that is not counted, is told."""
@@ -171,6 +177,8 @@ def test_several_tables_of_votes_are_stated_above_their_exact_losses_and_hardly(
     assert epsilon < 0.95 * curve_of(votes).epsilon(delta)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('noise_multiplier', [0.4, 1.2649, 3.5, 40.0])
 @pytest.mark.parametrize('delta', [1e-12, 1e-6, 1e-2])
 def test_gaussians_are_those_of_an_independent_accountant(noise_multiplier: float, delta: float) -> None:

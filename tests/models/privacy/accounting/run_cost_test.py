@@ -29,6 +29,8 @@ from models.privacy.accounting import (
 )
 from tests.oracles import costs
 
+pytestmark = pytest.mark.heavy
+
 DELTA = 1e-6
 # Orders so dense that the library's minimum over them is within 1 % of the infimum.
 ORDERS = [1 + 10 ** (i / 25) for i in range(-50, 38)] + [float(n) for n in range(32, 400, 5)]
@@ -98,6 +100,7 @@ def test_zcdp_is_at_most_what_the_librarys_accountants_say(rho: float) -> None:
     assert epsilon(ZCDpEvent(rho=2 * rho)) > 1.2 * ours
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(
     ('q', 'z', 'order'), [(0.01, 1.0, 8), (0.1, 2.0, 2.5), (0.3, 0.8, 3), (0.02, 1.5, 17)]
 )
@@ -259,6 +262,7 @@ def test_every_event_comes_back_from_json_and_from_the_library() -> None:
         assert library.from_library(library.to_library(event)) == event
 
 
+@pytest.mark.first
 def test_the_json_of_a_cost_is_this() -> None:
     cost = RunCost(stages={'centers': ZCDpEvent(rho=0.0), 'generation': sampled(0.01, 1.1, 10)})
     assert json.loads(cost.to_json()) == {

@@ -13,6 +13,8 @@ from models.privacy.gradients import TuningParams
 from tests.oracles import normal_pair
 from tests.oracles import subsampled as twin
 
+pytestmark = pytest.mark.heavy
+
 
 def params(**changed: object) -> TuningParams:
     settings: dict[str, object] = {
@@ -22,6 +24,7 @@ def params(**changed: object) -> TuningParams:
     return TuningParams(**(settings | changed))  # type: ignore[arg-type]
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('steps', [1, 40])
 def test_epsilon_is_that_of_the_library(steps: int) -> None:
     event = dp_accounting.PoissonSampledDpEvent(0.064, dp_accounting.GaussianDpEvent(1.0))
@@ -142,9 +145,7 @@ def test_the_twin_is_the_closed_form_of_a_gaussian() -> None:
     assert twin.delta_of_steps(1.0, z, 1, epsilon) == pytest.approx(exact, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    'epsilon, steps', [(0.2, 30), (1.0, 50), pytest.param(8.0, 20, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize('epsilon, steps', [(0.2, 30), (1.0, 50), (8.0, 20)])
 def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, steps: int) -> None:
     """Where it begins at a rough noise, and where epsilon is too small for one."""
     z = subsampled.solve_noise_multiplier(sampling_probability=0.05, steps=steps, epsilon=epsilon, delta=1e-4)
@@ -152,6 +153,7 @@ def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, ste
     assert subsampled.epsilon_of_steps(0.05, 0.99 * z, steps, 1e-4) > epsilon
 
 
+@pytest.mark.first
 def test_what_a_ledger_charges_is_no_less() -> None:
     for event in (params().event, params(label_mix_rho=0.05).event):
         assert curve_of(event).epsilon(1e-4) >= subsampled.epsilon_of_event(event, 1e-4)

@@ -10,6 +10,8 @@ from hypothesis.extra import numpy as hnp
 from models.privacy.aggregates import clipping
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 any_float = st.floats(width=32, allow_nan=True, allow_infinity=True)
 rows = hnp.arrays(np.float32, (4, 5), elements=any_float)
 bounds = st.floats(1 / 64, 50, width=32)
@@ -29,6 +31,7 @@ def test_clip_keeps_every_component_between_minus_c_and_c(logits: np.ndarray, bo
     assert (clipped[finite].max(axis=1) == np.float32(bound)).all()
 
 
+@pytest.mark.first
 @given(hnp.arrays(np.float32, (3, 7), elements=calm), bounds)
 @settings(max_examples=100, deadline=None)
 def test_clip_equals_the_oracle(logits: np.ndarray, bound: float) -> None:

@@ -11,6 +11,8 @@ from models.privacy.params import MechanismParams
 from tests import oracles, samples
 from tests.samples import PARAMS
 
+pytestmark = pytest.mark.heavy
+
 DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
 
 
@@ -21,6 +23,7 @@ def _difference(logits: np.ndarray, public: np.ndarray, params: MechanismParams 
     return np.asarray(mechanism.aggregate(votes, params))
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('rows', [0, 1, 3, 9])
 def test_difference_aggregate_equals_the_oracle(rows: int) -> None:
     rng = np.random.default_rng(rows)
@@ -47,6 +50,7 @@ def test_a_broken_row_adds_nothing_to_the_public_prediction(broken: list) -> Non
     np.testing.assert_array_equal(found, _difference(logits, public))
 
 
+@pytest.mark.first
 def test_one_context_moves_a_component_by_exactly_c_over_s() -> None:
     """Both ways at once: where the public prompt expects a token less than e^−c, and where more."""
     params = dataclasses.replace(DIFFERENCE, clip_bound=0.5)

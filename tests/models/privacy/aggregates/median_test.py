@@ -14,6 +14,8 @@ from models.privacy.aggregates import clipping, median_range
 from models.privacy.params import Change
 from tests import oracles
 
+pytestmark = pytest.mark.heavy
+
 C = 3.0
 VOCAB = 7
 ADD, REPLACE = Change.ADD_OR_REMOVE, Change.REPLACE
@@ -202,6 +204,7 @@ def test_the_papers_range_is_up_to_twice_as_wide_for_an_odd_batch(rows: int) -> 
         np.testing.assert_array_equal(replaced.highest, high)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize('change', Change)
 @pytest.mark.parametrize('rows', [3, 4, 7, 8])
 def test_half_of_our_range_is_left_by_a_neighbour(rows: int, change: Change) -> None:
@@ -217,6 +220,7 @@ def test_half_of_our_range_is_left_by_a_neighbour(rows: int, change: Change) -> 
         assert half.any()
 
 
+@pytest.mark.first
 def test_padding_counted_as_votes_would_be_another_median() -> None:
     """The rows that are not private are not votes at the floor: a half-filled batch shows it."""
     logits = _logits('spread', 5)

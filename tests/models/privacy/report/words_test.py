@@ -45,6 +45,7 @@ from tests.oracles import costs
 TUNED = TuningParams(
     units=1000, expected_batch_size=100, tuning_steps=20, clip_norm=1.0, noise_multiplier=2.0
 )
+COUNTING = dataclasses.replace(TUNED, label_mix_rho=0.01)
 VOTES = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4)
 GIVEN = GivenTexts(
     sources=(TextSource(run_id='first', sampled_by=None), TextSource(run_id='second', sampled_by='samples')),
@@ -102,9 +103,20 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ('tuned', {'label_mix': 'counted'}, {}, 'follows from the released noisy counts'),
     (
         'tuned',
-        {'mechanism': dataclasses.replace(TUNED, label_mix_rho=0.01)},
+        {'mechanism': COUNTING},
         {'plan': COUNTED},
         'discrete Gaussian noise on the counts of labels',
+    ),
+    (
+        'tuned',
+        {
+            'mechanism': COUNTING,
+            'trains': False,
+            'releases': (earlier('T', costs={'Fine-tuning': COUNTING.event}),),
+            'label_mix': 'counted',
+        },
+        {'plan': COUNTED},
+        'The noisy counts of labels, the adapter',
     ),
     (
         'tuned',

@@ -10,9 +10,9 @@ import pytest
 
 from models.extras import MissingExtraError
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.evolve import plan
-from pipeline.run import planned
+from pipeline.plan import planned
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config import job_config, settings_of
+from pipeline.asked.config import job_config, settings_of
 from pipeline.methods.fine_tune.settings import INSTEAD
 
 

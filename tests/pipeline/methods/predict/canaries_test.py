@@ -7,7 +7,7 @@ import pytest
 
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods import canary_audit
 from pipeline.methods.predict import canaries
 from pipeline.settings.job_config import JobConfig

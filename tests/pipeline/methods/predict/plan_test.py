@@ -10,7 +10,7 @@ import pytest
 from models.decoders import device
 from models.privacy import accounting
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
@@ -39,7 +39,8 @@ def config(**settings: Any) -> JobConfig:
 def test_numbers_are_the_accountants(settings: dict[str, Any]) -> None:
     given = config(**settings)
     run_plan, params = plan.plan_run(methods.solve(given)), methods.solve(given).params
-    counts = 0.0 if given.method.batches_per_label else given.method.clustering_rho or given.method.count_rho
+    of_clusters = settings.get('clustering_rho')
+    counts = 0.0 if given.method.batches_per_label else of_clusters or given.method.count_rho
     assert run_plan.rho_counts == counts
     assert run_plan.rho_per_private_token == accounting.rho_per_private_token(params)
     assert run_plan.rho_total == pytest.approx(100 * run_plan.rho_per_private_token + counts)

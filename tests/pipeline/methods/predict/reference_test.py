@@ -10,7 +10,7 @@ import pytest
 
 from models.records import SyntheticExample
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import facts
 from pipeline.methods.predict.graph import generator_settings
 from pipeline.methods.predict.reference import read_reference

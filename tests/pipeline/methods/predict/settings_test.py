@@ -10,7 +10,7 @@ import pytest
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
 from pipeline import methods
-from pipeline.config import job_config
+from pipeline.asked.config import job_config
 from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
 
@@ -113,10 +113,10 @@ def test_default_token_caps() -> None:
     ('batch_size', 'rows', 'parts'), [(8, 12, 1), (64, 80, 1), (255, 95, 3), (1023, 121, 9)]
 )
 def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: int, parts: int) -> None:
-    size = config(batch_size=batch_size).method.resolved_micro_batch_size
+    size = config(batch_size=batch_size).method.rows_together
     assert size == rows
     assert (parts - 1) * size < batch_size + 2 * math.isqrt(batch_size) <= parts * size
-    assert config(batch_size=batch_size, micro_batch_size=7).method.resolved_micro_batch_size == 7
+    assert config(batch_size=batch_size, micro_batch_size=7).method.rows_together == 7
 
 
 def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
@@ -178,7 +178,7 @@ def test_the_budget_is_asked_for_before_the_number_of_records() -> None:
     [
         ({'clustering_rho': 0.01}, 'clustering_rho with clusters only'),
         ({'centers': 'folder'}, 'centers with clusters only'),
-        ({'embedder': 'tfidf'}, 'embedder with clusters only'),
+        ({'embedder': 'decoder'}, 'embedder with clusters only'),
         ({'clusters': 0}, 'clusters >= 1'),
         ({'clusters': 3, 'batches_per_label': 2}, 'clusters or batches_per_label'),
         ({'clusters': 3, 'clustering_rho': 0.0}, 'clustering_rho > 0'),

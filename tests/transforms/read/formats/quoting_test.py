@@ -152,6 +152,8 @@ def grammar_rows(quoting: str) -> st.SearchStrategy[str]:
     return st.tuples(row, st.sampled_from(['\n', '\r\n'])).map(''.join)
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize('quoting', QUOTED)
 @hypothesis.given(data=st.data())
 def test_adding_removing_or_replacing_a_row_changes_that_row(quoting: str, data: st.DataObject) -> None:
@@ -205,6 +207,8 @@ def test_after_a_quote_that_no_row_closes_in_sight_lines_are_read_anew(
     assert [row for row, _ in csv_rows([data])] == [['1', 'a'], Reason.MALFORMED, *[['3', 'c']] * 500]
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 def test_lines_that_are_read_anew_are_never_held_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB of line ends after a quote would be 64 million objects."""
     monkeypatch.setattr(lines_lib, 'MAX_ROW_BYTES', 2**20)

@@ -20,10 +20,10 @@ def turns_warning(settings: Prompt) -> str | None:
         ValueError: The file of the prompt is none, or that of the weights is damaged.
     """
     answers = family.family_of(settings.model).answers_turns(settings.model_files.checkpoint)
-    asks = START_OF_TURN in read_template(settings.resolved_prompt).public
+    asks = START_OF_TURN in read_template(settings.prompt_name).public
     if answers is None or answers == asks:
         return None
-    prompt = settings.resolved_prompt
+    prompt = settings.prompt_name
     if answers:
         return (
             f'The weights of model={settings.model!r} were tuned to answer in turns: their files hold a chat '

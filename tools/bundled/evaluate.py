@@ -1,6 +1,6 @@
 """What the bundled model learnt: held-out loss, and whether it listens to its prompt.
 
-    python -m models.bundled.evaluate --data ../shared/data
+    python -m tools.bundled.evaluate --data ../shared/data
 
 The second question is the one that matters to the job: the loss on a text of one
 topic, after three other texts of that topic, against the loss after three texts of
@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 import sentencepiece
 
-from models.bundled import FOLDER, corpus, train
+from models.bundled import FOLDER
 from models.decoders.gemma import architectures
 from models.decoders.gemma import library as gemma
+from tools.bundled import corpus, train
 
 SHOTS = 3
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from models import bundled
 from pipeline import methods
-from pipeline.config import METHOD, job_config, settings_of
-from pipeline.estimate import duration
+from pipeline.asked.config import METHOD, job_config, settings_of
+from pipeline.methods.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
-from pipeline.run.planned import planned
+from pipeline.plan.planned import planned
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 

@@ -7,8 +7,8 @@ import pytest
 
 from models import cache, fetched
 from models.decoders import family
-from pipeline import model_list
 from pipeline.commands import models
+from pipeline.prepare import model_list
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
 

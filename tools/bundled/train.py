@@ -1,6 +1,6 @@
 """Trains the bundled model: tokenizer, weights, and the card that describes them.
 
-    python -m models.bundled.train --data ../shared/data --work-dir build/bundled
+    python -m tools.bundled.train --data ../shared/data --work-dir build/bundled
 
 The model is a few-shot imitator. A training document is one topic's texts packed
 one after another in the very prompt format of the job (`models.prompts`, preset
@@ -28,9 +28,9 @@ import optax
 import orbax.checkpoint as ocp
 import sentencepiece
 
-from models.bundled import corpus
 from models.decoders.gemma import architectures
 from models.decoders.gemma import library as gemma
+from tools.bundled import corpus
 
 ARCHITECTURE = architectures.ARCHITECTURES['bundled']
 SEQUENCE_LENGTH = 512

@@ -1,6 +1,6 @@
 """Fits the shipped embedder and centres on public text.
 
-    python -m models.bundled.fit_centers --data ../shared/data --export models/bundled/centers
+    python -m tools.bundled.fit_centers --data ../shared/data --export models/bundled/centers
 
 CL takes its centres from DBpedia (appendix E). The 13,994 abstracts at hand are few for
 that, so the openings of the Wikipedia articles join them: passages of the size of the
@@ -14,11 +14,11 @@ import zlib
 
 from sklearn.metrics import v_measure_score
 
-from models.bundled import corpus
 from models.clustering import centers
 from models.clustering.embedder import Embedder, TfidfEmbedder
+from tools.bundled import corpus
 
-MAX_TERMS, MIN_TEXTS, DIMENSIONS, COUNT, SEED = 16_000, 3, 128, 500, 0
+COUNT, SEED = 500, 0
 _PASSAGE_SENTENCES, _PASSAGE_LENGTH = 3, 400
 # One abstract in ten is fitted on by nothing, so that the clusters can be measured on it.
 _HELD_OUT_ONE_IN = 10
@@ -55,7 +55,11 @@ def main() -> None:
     args = parser.parse_args()
     passages, kept_aside = read_passages(args.data)
     embedder = TfidfEmbedder.fit(
-        passages, max_terms=MAX_TERMS, min_texts=MIN_TEXTS, dimensions=DIMENSIONS, seed=SEED
+        passages,
+        max_terms=centers.MAX_TERMS,
+        min_texts=centers.MIN_TEXTS,
+        dimensions=centers.DIMENSIONS,
+        seed=SEED,
     )
     row: dict[str, float] = {'passages': len(passages), 'held_out': len(kept_aside)}
     for count in (14, 100, COUNT):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config import METHOD, read_config, settings_of
+from pipeline.asked.config import METHOD, read_config, settings_of
 from pipeline.methods.evolve import settings as evolve
 from pipeline.methods.fine_tune import settings as fine_tune
 from pipeline.methods.predict import settings as predict

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from pipeline.methods.predict.settings import PredictSettings
-from pipeline.prompt_fit import turns_warning
+from pipeline.run.prompt_fit import turns_warning
 from tests.models.decoders.gemma.gguf_files import write_gguf
 
 TEMPLATE = '{{ bos_token }}<start_of_turn>user'

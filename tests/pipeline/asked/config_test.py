@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from pipeline.config import job_config, read_config
+from pipeline.asked.config import job_config, read_config
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
 TUNED: dict[str, Any] = {'method': 'fine-tune', 'epsilon': 1.0, 'records': 1000}

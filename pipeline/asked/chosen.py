@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline import methods
-from pipeline.config import METHOD, implied_method, job_config, read_settings, settings_of
+from pipeline.asked.config import METHOD, implied_method, job_config, read_settings, settings_of
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import JobConfig
 
@@ -24,7 +24,7 @@ def chosen(path: str | None, flags: Mapping[str, Any]) -> tuple[JobConfig[Any], 
         the only one that has the settings.
 
     Raises:
-        Exception: See `pipeline.config.read_config`.
+        Exception: See `pipeline.asked.config.read_config`.
     """
     given = read_settings(path, flags)
     if given.get(METHOD) is not None or implied_method(given) is not None:

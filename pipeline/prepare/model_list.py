@@ -6,7 +6,8 @@ import os
 
 from models import bundled, fetched
 from models.decoders import family
-from pipeline import config, methods
+from pipeline import methods
+from pipeline.asked import config
 from pipeline.settings.prompt import Prompt
 
 # The preset for weights that were tuned to follow instructions, beside that for weights as they were trained.
@@ -88,7 +89,7 @@ def _listed(model: str) -> ListedModel:
         how_to_get=_how_to_get(model),
         memory_float32=method.needed_memory(solved, 'float32'),
         memory_bfloat16=method.needed_memory(solved, 'bfloat16'),
-        prompt=run.method.resolved_prompt,
+        prompt=run.method.prompt_name,
         instruction_prompt=None if model == bundled.MODEL else INSTRUCTION,
     )
 

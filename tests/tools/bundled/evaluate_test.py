@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from models.bundled import evaluate
+from tools.bundled import evaluate
 
 DATA = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 

@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 
 from models import cache
-from pipeline.comparison import compare
-from pipeline.config import job_config
-from pipeline.run.chosen import chosen
+from pipeline.asked.chosen import chosen
+from pipeline.asked.config import job_config
+from pipeline.plan.comparison import compare
 from tests.command_line import in_this_process
 
 LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in range(77))}
 
 
+@pytest.mark.first
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ('given', 'name'),
     [

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from models import cache, speed
-from pipeline import estimate
-from pipeline.estimate import Speed, estimated
+from pipeline.methods import estimate
+from pipeline.methods.estimate import Speed, estimated
 from tests.command_line import in_this_process
 
 ARGUMENTS = (

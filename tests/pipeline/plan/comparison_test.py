@@ -8,12 +8,16 @@ import re
 import pytest
 
 from models import cache, speed
-from pipeline import comparison, estimate, methods
-from pipeline.comparison import compare
-from pipeline.config import job_config
+from pipeline import methods
+from pipeline.asked.config import job_config
+from pipeline.methods import estimate
 from pipeline.pages import comparison_terminal
+from pipeline.plan import comparison
+from pipeline.plan.comparison import compare
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
+
+pytestmark = pytest.mark.heavy
 
 ROOT = pathlib.Path(__file__).parents[2]
 WANTED = {'typical_words': 40, 'examples': 150, 'model': 'gemma3-270m'}
@@ -28,6 +32,7 @@ def recommended(**given: object) -> str | None:
     return compare({**WANTED, **given}).recommended
 
 
+@pytest.mark.first
 def test_each_method_has_the_plan_that_it_has_alone() -> None:
     found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
     assert [each.method for each in found.methods] == ['predict', 'fine-tune', 'evolve']

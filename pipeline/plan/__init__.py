@@ -1,0 +1,1 @@
+"""One run's plan, and all methods side by side: nothing is read or paid."""

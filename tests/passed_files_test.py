@@ -1,0 +1,61 @@
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.run, pytest.mark.first]
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CONFTEST = """
+import pathlib
+from tests.passed_files import PassedFiles
+
+def pytest_addoption(parser):
+    parser.addoption('--once', action='store_true')
+
+def pytest_configure(config):
+    folder = pathlib.Path(config.cache.mkdir('passed'))
+    config.pluginmanager.register(PassedFiles(folder, config.rootpath, config.getoption('once')))
+"""
+ONE = 'def test_a():\n    pass\n\ndef test_b():\n    pass\n'
+SKIPPING = 'import pytest\n\ndef test_e():\n    pytest.skip()\n'
+FAILING = 'def test_c():\n    pass\n\ndef test_d():\n    raise ValueError\n'
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    for name, text in {
+        'conftest.py': CONFTEST, 'one_test.py': ONE, 'failing_test.py': FAILING, 'part.py': '',
+        'skipping_test.py': SKIPPING,
+        'pyproject.toml': '[tool.pytest.ini_options]\npython_files = ["*_test.py"]\n',
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    subprocess.run(['git', 'init', '--quiet'], cwd=tmp_path, check=True)
+    subprocess.run(['git', 'add', '--all'], cwd=tmp_path, check=True)
+    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+    return tmp_path
+
+
+def ran(tree: pathlib.Path, *arguments: str) -> set[str]:
+    """Names of the tests that one process of pytest ran."""
+    command = [sys.executable, '-B', '-m', 'pytest', '-vv', '-p', 'no:xdist', *arguments]
+    said = subprocess.run(command, cwd=tree, capture_output=True, text=True).stdout
+    return set(re.findall(r'::test_(\w) (?:PASSED|FAILED|SKIPPED)', said))
+
+
+def test_a_file_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
+    assert ran(tree, '--once') == set('abcde')
+    assert ran(tree, '--once') == set('cde')
+    assert ran(tree) == set('abcde')
+    (tree / 'part.py').write_text('changed = True\n')
+    assert ran(tree, '--once') == set('abcde')
+
+
+@pytest.mark.parametrize(
+    'part', [['one_test.py::test_a'], ['-k', 'test_a'], ['--maxfail=1', 'failing_test.py']]
+)
+def test_a_file_of_which_a_part_ran_has_not_passed(tree: pathlib.Path, part: list[str]) -> None:
+    ran(tree, *part)
+    assert ran(tree, '--once') == set('abcde')
