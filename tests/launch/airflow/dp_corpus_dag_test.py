@@ -135,7 +135,6 @@ def test_the_known_names_are_those_of_the_job() -> None:
     assert set(choices) == {'prompt', 'embedder'}
     assert choices['prompt'] == (None, *PROMPT_PRESETS)
     assert choices['embedder'] == (None, *EMBEDDERS)
-    assert all(all_settings()[name].default is None for name in choices)
 
 
 def test_the_dag_knows_the_exit_code_of_a_spent_budget() -> None:
