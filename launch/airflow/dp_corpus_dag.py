@@ -60,7 +60,7 @@ CHOICES = {
         'instruction-phrase',
         'instruction-json',
     ),
-    'embedder': (None, 'tfidf', 'minilm', 'decoder'),  # None: none without clusters, tfidf with them
+    'embedder': (None, 'tfidf', 'minilm', 'decoder'),  # None: the method's own
 }
 
 

@@ -9,6 +9,7 @@ from tools.bundled import evaluate
 DATA = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 
 
+@pytest.mark.heavy
 def test_texts_of_the_topic_lower_the_loss_and_others_do_not_help_as_much() -> None:
     if not (DATA / 'dbpedia').is_dir():
         pytest.skip(f'SKIPPED FOR WANT OF DATA: {DATA / "dbpedia"} is not there')
