@@ -9,7 +9,7 @@
 # make sbom    a software bill of materials of these packages, dist/dp-corpus.cdx.json
 # make image-check   builds the image and runs it, with Buildah and runc, on bases that are made here
 # make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
-# make bench   one JSON line for each benchmark that needs no choice; make bench-centring for one
+# make bench   one JSON line for each benchmark that needs no choice; make bench-overhead for one
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
 # make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint

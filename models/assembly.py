@@ -5,14 +5,12 @@ from collections.abc import Sequence
 
 import jax
 
-from models.attributes import Attribute
 from models.decoders import decoder, family
 from models.finetuning.adapter import ReleasedAdapter
 from models.generate.batch import BatchGenerator
-from models.grammars.structure import Structure
+from models.model_settings import ModelSettings
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
-from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 from models.records import Context
 from models.reference import Reference
@@ -23,28 +21,14 @@ _STEP_TOKENS = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratorSettings:
+class GeneratorSettings(ModelSettings):
     """What a worker needs to know to build its generator; all of it public, picklable.
 
     Attributes:
         run_id: The public name of the run.
         params: The mechanism.
-        model: The model's name, which leads to its family.
-        checkpoint: Folder of the weights.
-        tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16': one for all workers, so that a batch that is decoded
-            again elsewhere has the same type.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
-        max_prompt_tokens: Length of a prompt.
-        template: The prompt.
-        label_words: What prompts call each label, as pairs.
-        label_name: What prompts call the label.
-        attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What prompts call a text.
-        corpus_description: The line that prompts may begin with.
-        schema: Text for `{schema}`.
-        structure: What every example has to be; None for any text.
         min_example_tokens: N: the tokens that an example has before what ends it; not beside a structure.
         mask: Name of a mask in `models.constraints.MASKS`; None for that of any text, and beside a
             structure.
@@ -54,20 +38,7 @@ class GeneratorSettings:
 
     run_id: str
     params: MechanismParams
-    model: str
-    checkpoint: str
-    tokenizer: str
-    dtype: str
     micro_batch_size: int
-    max_prompt_tokens: int
-    template: PromptTemplate
-    label_words: tuple[tuple[str, str], ...] = ()
-    label_name: str = 'Label'
-    attributes: tuple[Attribute, ...] = ()
-    text_name: str = 'Text'
-    corpus_description: str = 'A collection of texts, one after another.'
-    schema: str | None = None
-    structure: Structure | None = None
     min_example_tokens: int = 0
     mask: str | None = None
     reference: Reference | None = None
@@ -75,20 +46,7 @@ class GeneratorSettings:
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""
-        return PromptWriter(
-            template=self.template,
-            tokenizer=family.family_of(self.model).load_tokenizer(self.model, self.tokenizer),
-            max_prompt_tokens=self.max_prompt_tokens,
-            label_words=dict(self.label_words),
-            label_name=self.label_name,
-            attributes=self.attributes,
-            text_name=self.text_name,
-            corpus_description=self.corpus_description,
-            schema=self.schema,
-            structure=self.structure,
-            min_example_tokens=self.min_example_tokens,
-            mask=self.mask,
-        )
+        return self.prompt_writer(min_example_tokens=self.min_example_tokens, mask=self.mask)
 
     def check_prompts(self, labels: Sequence[str | None]) -> None:
         """Writes the prompts of every label once, around a stand-in text.

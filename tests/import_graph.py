@@ -28,7 +28,7 @@ FOLDERS = ('launch.airflow',)
 PRIVACY = 'models.privacy'
 GEMMA_ROOM = 'models.decoders.gemma'
 # The only file that imports the gemma library.
-GEMMA_FILE = f'{GEMMA_ROOM}.decoder'
+GEMMA_FILE = f'{GEMMA_ROOM}.library'
 # Rooms that may know a family of decoders by name: itself, beside the table of families. All others ask
 # models.decoders.family.
 KNOW_GEMMA = (GEMMA_ROOM,)

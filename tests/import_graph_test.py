@@ -71,7 +71,7 @@ def made_up(files: dict[str, str], root: pathlib.Path, monkeypatch: pytest.Monke
     return Imports(root)
 
 
-DECODER = 'models/decoders/gemma/decoder.py'
+LIBRARY = 'models/decoders/gemma/library.py'
 FOR_TYPES = 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    '
 LAZILY = 'from etils import epy\nwith epy.lazy_imports():\n    '
 BAD = {
@@ -180,14 +180,14 @@ BAD = {
         'models/bundled/train.py:1: imports gemma',
     ),
     'the one file imports gemma at its top': (
-        {DECODER: 'from gemma import gm'},
+        {LIBRARY: 'from gemma import gm'},
         'one_file_imports_gemma',
-        f'{DECODER}:1: imports gemma',
+        f'{LIBRARY}:1: imports gemma',
     ),
     'the one file imports gemma in a class': (
-        {DECODER: 'class A:\n    from gemma import gm'},
+        {LIBRARY: 'class A:\n    from gemma import gm'},
         'one_file_imports_gemma',
-        f'{DECODER}:2: imports gemma',
+        f'{LIBRARY}:2: imports gemma',
     ),
     'a family by name': (
         {
@@ -306,8 +306,8 @@ def test_every_contract_has_a_tree_that_breaks_it() -> None:
 
 
 GOOD = {
-    DECODER: FOR_TYPES + 'import gemma.gm\ndef f():\n    from gemma import gm',
-    'models/decoders/gemma/checkpoints.py': 'from models.decoders.gemma import decoder',
+    LIBRARY: FOR_TYPES + 'import gemma.gm\ndef f():\n    from gemma import gm',
+    'models/decoders/gemma/checkpoints.py': 'from models.decoders.gemma import library',
     'models/decoders/gemma/family.py': '',
     'models/decoders/__init__.py': 'from models.decoders.gemma.family import GemmaFamily',
     'models/decoders/gemma/architectures.py': '',

@@ -1,9 +1,10 @@
 """Families of decoders, and their table: a model's name leads to its family's weights, tokenizer and decoder.
 
-A family is a folder beside this file with sizes, weights, tokenizer and decoder, behind
-`Decoder` and `Tokenizer`, and one line in `models/decoders/__init__.py`. It must pass the
-contract of tests/contracts/decoder_contract.py. Its most important part is that rows are independent: the
-guarantee depends on it.
+A family is a folder beside this file, behind `Decoder` and `Tokenizer`, and one line in
+`models/decoders/__init__.py`. A family of transformers is the numbers of its models, the names of their
+tensors and a tokenizer: `models.decoders.transformer` does the rest. Every family must pass the contract of
+tests/contracts/decoder_contract.py. Its most important part is that rows are independent: the guarantee
+depends on it.
 
 The command line lists the models in its help, so importing this file, or a `Family`, imports neither JAX nor
 a model library: they are imported when a model is loaded.

@@ -9,11 +9,13 @@ whole vocabulary, with probabilities conditioned on them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from models import activity
 from models.finetuning.settings import TuningSettings
+from models.model_settings import ModelSettings
 from models.privacy.randomness import RunKey
 from models.records import BatchId, TunedExample
 from models.sampling.decoder_source import DecoderSource
@@ -71,24 +73,14 @@ def _example(batch: PlannedTexts, index: int, found: SampledText | None) -> Tune
 
 def _sampler_settings(settings: TuningSettings) -> SamplerSettings:
     writer = settings.writer()
+    model = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ModelSettings)}
+    model['max_prompt_tokens'] = max(len(writer.public_prompt(label)) for label in settings.labels)
     return SamplerSettings(
-        model=settings.model,
-        checkpoint=settings.checkpoint,
-        tokenizer=settings.tokenizer,
-        dtype=settings.dtype,
-        template=settings.template,
-        max_prompt_tokens=max(len(writer.public_prompt(label)) for label in settings.labels),
+        **model,
         max_example_tokens=settings.max_example_tokens,
         min_example_tokens=settings.min_example_tokens,
         temperature=settings.temperature,
         top_p=settings.top_p,
         top_k=settings.top_k,
         rows=settings.sampled_together,
-        label_words=settings.label_words,
-        label_name=settings.label_name,
-        attributes=settings.attributes,
-        text_name=settings.text_name,
-        corpus_description=settings.corpus_description,
-        schema=settings.schema,
-        structure=settings.structure,
     )

@@ -2,15 +2,12 @@
 
 import dataclasses
 
-from models.attributes import Attribute
 from models.batch_plan import BatchPlan
-from models.decoders import family
 from models.finetuning import label_mix
 from models.finetuning.units import Instructions
-from models.grammars.structure import Structure
+from models.model_settings import ModelSettings
 from models.privacy.earlier_release import TextOrigin
 from models.privacy.gradients import TuningParams
-from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 
 # However few units a micro-batch has, instructions of as many rows as so many of them have are held.
@@ -18,31 +15,16 @@ _UNITS_OF_SHARED = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TuningSettings:
+class TuningSettings(ModelSettings):
     """All of it public, picklable.
 
     Attributes:
         run_id: The public name of the run.
         params: The mechanism; for a run that samples from a released adapter, the mechanism that trained it.
         labels: The declared labels, or a single None.
-        model: The model's name, which leads to its family.
-        checkpoint: Folder or file of the weights.
-        tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16', of the frozen weights and of products with them, on both ways;
-            factors, their gradients and sums are float32.
         micro_batch_size: Units whose gradients are computed together.
         remat: Whether a gradient computes again what each layer computes, in place of keeping it.
-        max_prompt_tokens: Longest instruction.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
-        template: The prompt, of which the public form is shown.
-        label_words: What instructions call each label, as pairs.
-        label_name: What they call the label.
-        attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What they call a text.
-        corpus_description: The line that they may begin with.
-        schema: Text for `{schema}`.
-        structure: What every sampled text has to be; None for any text. Training rewrites records in its
-            form, and uses a record without that form as it is.
         min_example_tokens: N: the tokens that a sampled text has before what ends it; not beside a
             structure.
         lora_rank: r of the factors; None trains a difference of all weights.
@@ -68,21 +50,8 @@ class TuningSettings:
     run_id: str
     params: TuningParams
     labels: tuple[str | None, ...]
-    model: str
-    checkpoint: str
-    tokenizer: str
-    dtype: str
     micro_batch_size: int
-    max_prompt_tokens: int
     max_example_tokens: int
-    template: PromptTemplate
-    label_words: tuple[tuple[str, str], ...] = ()
-    label_name: str = 'Label'
-    attributes: tuple[Attribute, ...] = ()
-    text_name: str = 'Text'
-    corpus_description: str = 'A collection of texts, one after another.'
-    schema: str | None = None
-    structure: Structure | None = None
     min_example_tokens: int = 0
     remat: bool = False
     lora_rank: int | None = 8
@@ -104,19 +73,7 @@ class TuningSettings:
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""
-        return PromptWriter(
-            template=self.template,
-            tokenizer=family.family_of(self.model).load_tokenizer(self.model, self.tokenizer),
-            max_prompt_tokens=self.max_prompt_tokens,
-            label_words=dict(self.label_words),
-            label_name=self.label_name,
-            attributes=self.attributes,
-            text_name=self.text_name,
-            corpus_description=self.corpus_description,
-            schema=self.schema,
-            structure=self.structure,
-            min_example_tokens=self.min_example_tokens,
-        )
+        return self.prompt_writer(min_example_tokens=self.min_example_tokens)
 
     def check_prompts(self) -> None:
         """Writes the instruction of every label once.

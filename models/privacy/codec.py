@@ -54,7 +54,7 @@ def read[T](kind: type[T], text: str, file: str, remedy: str) -> T:
     """
     with intact.reading(file, remedy):
         found = json.loads(text, object_pairs_hook=_without_repeats)
-    document = _validated(kind, text, file, remedy)
+        document = _validated(kind, text, file, remedy)
     # A key that has a default may be missing for pydantic.
     if json.loads(to_json(document)) != found:
         raise ValueError(f'Expected {file} with every key, got one without some of them. {remedy}.')
@@ -63,7 +63,8 @@ def read[T](kind: type[T], text: str, file: str, remedy: str) -> T:
 
 def read_object[T](kind: type[T], found: Any, file: str, remedy: str) -> T:
     """The same for what `json.loads` has read."""
-    return _validated(kind, json.dumps(found), file, remedy)
+    with intact.reading(file, remedy):
+        return _validated(kind, json.dumps(found), file, remedy)
 
 
 def _validated[T](kind: type[T], text: str, file: str, remedy: str) -> T:

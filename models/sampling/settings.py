@@ -2,26 +2,15 @@
 
 import dataclasses
 
-from models.attributes import Attribute
-from models.decoders import family
-from models.grammars.structure import Structure
-from models.prompt_templates import PromptTemplate
+from models.model_settings import ModelSettings
 from models.prompts import PromptWriter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplerSettings:
+class SamplerSettings(ModelSettings):
     """All of it public, picklable.
 
     Attributes:
-        model: The model's name, which leads to its family.
-        checkpoint: Folder or file of the weights.
-        tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16', of the weights and the cache.
-        template: The forms of the prompts: the public one for requests without examples, the private one
-            around examples.
-        max_prompt_tokens: P: every prompt is padded to so many tokens, and longer examples are cut. A step
-            reads them all, so give no more than the prompts need.
         max_example_tokens: T: a text is cut after so many.
         min_example_tokens: No token that would end a text comes before so many others; 0 for none. A
             structure that allows nothing else ends all the same.
@@ -29,34 +18,14 @@ class SamplerSettings:
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that the nucleus is taken of; None for all.
         rows: Texts that are sampled together; rounded up to a multiple that rows need to be independent.
-        label_words: What prompts call each label, as pairs.
-        label_name: What they call the label.
-        attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What they call a text.
-        corpus_description: The line that they may begin with.
-        schema: Text for `{schema}`.
-        structure: What every text has to be; None for any text.
     """
 
-    model: str
-    checkpoint: str
-    tokenizer: str
-    dtype: str
-    template: PromptTemplate
-    max_prompt_tokens: int
     max_example_tokens: int
     min_example_tokens: int = 0
     temperature: float = 1.0
     top_p: float = 0.95
     top_k: int | None = None
     rows: int = 64
-    label_words: tuple[tuple[str, str], ...] = ()
-    label_name: str = 'Label'
-    attributes: tuple[Attribute, ...] = ()
-    text_name: str = 'Text'
-    corpus_description: str = 'A collection of texts, one after another.'
-    schema: str | None = None
-    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         for name in ('max_prompt_tokens', 'max_example_tokens', 'rows'):
@@ -76,15 +45,4 @@ class SamplerSettings:
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""
-        return PromptWriter(
-            template=self.template,
-            tokenizer=family.family_of(self.model).load_tokenizer(self.model, self.tokenizer),
-            max_prompt_tokens=self.max_prompt_tokens,
-            label_words=dict(self.label_words),
-            label_name=self.label_name,
-            attributes=self.attributes,
-            text_name=self.text_name,
-            corpus_description=self.corpus_description,
-            schema=self.schema,
-            structure=self.structure,
-        )
+        return self.prompt_writer()

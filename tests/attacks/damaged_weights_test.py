@@ -11,10 +11,10 @@ import pytest
 import safetensors.numpy
 
 from models.bundled import FOLDER as BUNDLED
-from models.decoders.gemma import gguf_file
-from models.decoders.gemma.checkpoints import gguf
-from models.decoders.gemma.checkpoints import safetensors as folders
+from models.decoders.gemma.formats import GGUF, HUB
 from models.decoders.gemma.tokenizer import GemmaTokenizer
+from models.decoders.transformer import gguf_file
+from models.decoders.transformer import safetensors as folders
 from tests.models.decoders.gemma.gguf_files import gguf_metadata, gguf_tensors, write_gguf
 from tests.models.decoders.gemma.hub_checkpoints import GEMMA3, hub_tensors
 
@@ -102,7 +102,7 @@ def gguf_reader(folder: pathlib.Path, chance: random.Random) -> Callable[[], Non
 
     def read() -> None:
         path.write_bytes(mutated(chance.choice(whole), 1_500, chance) if chance.random() < 0.9 else whole[-1])
-        gguf.check(GEMMA3, path)
+        GGUF.check(GEMMA3, path)
 
     return read
 
@@ -164,7 +164,7 @@ def safetensors_reader(folder: pathlib.Path, chance: random.Random) -> Callable[
                     chance.choice((text, mutated(text, len(text), chance), b'[' * 100_000))
                 )
         folders.has_chat_template(folder)
-        folders.check(GEMMA3, folder)
+        HUB.check(GEMMA3, folder)
 
     return read
 

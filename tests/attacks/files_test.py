@@ -15,7 +15,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.bundled import FOLDER as BUNDLED
 from models.clustering.centers import Centers
 from models.decoders.gemma import architectures
-from models.decoders.gemma.checkpoints import gguf, safetensors
+from models.decoders.gemma.formats import GGUF, HUB
 from models.evolution import generation
 from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard
@@ -220,8 +220,8 @@ def test_a_pickle_is_never_opened(tmp_path: pathlib.Path) -> None:
         lambda: round_files.read_vectors(str(tmp_path), 1),
         lambda: adapters.from_bytes(bomb, 'bundled', 2),
         lambda: adapters.check_factors(card, bomb),
-        lambda: safetensors.check(architecture, weights),
-        lambda: gguf.check(architecture, tmp_path / 'model.gguf'),
+        lambda: HUB.check(architecture, weights),
+        lambda: GGUF.check(architecture, tmp_path / 'model.gguf'),
     ):
         with pytest.raises(ValueError, match='Expected'):
             read()

@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -40,7 +40,9 @@ from models.constraints import Vocabulary
 from models.decoders import decoder as decoder_lib
 from models.decoders import family
 from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
+from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.decoder import TransformerDecoder
+from models.decoders.transformer.weights import Weights, adapter_shapes
 from models.generate.loop import decode_stream
 from models.generate.rows import PublicRows, prefill_public
 from models.privacy import candidates, randomness, sampling
@@ -59,41 +61,20 @@ DTYPE = 'bfloat16'
 # --- Weights ---------------------------------------------------------------------
 
 
-def parameter_shapes(a: architectures.Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names, with slashes, and shapes of the library's parameters, without the library."""
-    yield 'embedder/input_embedding', (a.num_embed, a.embed_dim)
-    yield 'final_norm/scale', (a.embed_dim,)
-    per_head = (a.embed_dim, a.head_dim)
-    for index in range(a.num_layers):
-        layer = f'layer_{index}'
-        if a.num_heads == a.num_kv_heads:
-            yield f'{layer}/attn/qkv_einsum/w', (3, a.num_heads, *per_head)
-        else:
-            yield f'{layer}/attn/q_einsum/w', (a.num_heads, *per_head)
-            yield f'{layer}/attn/kv_einsum/w', (2, a.num_kv_heads, *per_head)
-        yield f'{layer}/attn/attn_vec_einsum/w', (a.num_heads, a.head_dim, a.embed_dim)
-        if a.use_qk_norm:
-            yield f'{layer}/attn/_query_norm/scale', (a.head_dim,)
-            yield f'{layer}/attn/_key_norm/scale', (a.head_dim,)
-        width = (a.hidden_dim, a.embed_dim) if a.transpose_gating_einsum else (a.embed_dim, a.hidden_dim)
-        yield f'{layer}/mlp/gating_einsum', (2, *width)
-        yield f'{layer}/mlp/linear', (a.hidden_dim, a.embed_dim)
-        post = ('post_attention_norm', 'post_ffw_norm') if a.use_post_norms else ()
-        for norm in ('pre_attention_norm', 'pre_ffw_norm', *post):
-            yield f'{layer}/{norm}/scale', (a.embed_dim,)
-
-
-def random_parameters(architecture: architectures.Architecture) -> gemma.Parameters:
-    """Parameters of no model, drawn on the device."""
-    keys = map(jax.random.key, range(10**6))
+def random_weights(architecture: Architecture) -> Weights:
+    """Weights of no model, drawn on the device."""
+    shapes, tree = jax.tree.flatten(adapter_shapes(architecture, None))
     draw = jax.jit(
         lambda key, shape: jax.random.normal(key, shape, DTYPE) / math.sqrt(shape[-1]), static_argnums=1
     )
-    shapes = parameter_shapes(architecture)
-    return _nested({name: draw(next(keys), shape) for name, shape in shapes})
+    keys = map(jax.random.key, range(len(shapes)))
+    weights: Weights = jax.tree.unflatten(
+        tree, [draw(key, leaf.shape) for key, leaf in zip(keys, shapes, strict=True)]
+    )
+    return weights
 
 
-def read_parameters(architecture: architectures.Architecture, path: pathlib.Path) -> gemma.Parameters:
+def read_weights(architecture: Architecture, path: pathlib.Path) -> Weights:
     """What `carry` wrote of a checkpoint.
 
     Raises:
@@ -102,23 +83,21 @@ def read_parameters(architecture: architectures.Architecture, path: pathlib.Path
     from safetensors.flax import load_file
 
     flat = load_file(path)
-    if {name: leaf.shape for name, leaf in flat.items()} != dict(parameter_shapes(architecture)):
+    shapes = named(adapter_shapes(architecture, None))
+    if {name: leaf.shape for name, leaf in flat.items()} != {name: leaf.shape for name, leaf in shapes}:
         raise ValueError(
-            f'Expected the parameters of the model, got others in path={str(path)!r}. '
+            f'Expected the weights of the model, got others in path={str(path)!r}. '
             'Write them with `carry`, and give that model first in --models.'
         )
-    return _nested(flat)
+    tree = jax.tree.structure(adapter_shapes(architecture, None))
+    weights: Weights = jax.tree.unflatten(tree, [flat[name] for name, _ in shapes])
+    return weights
 
 
-def _nested(flat: dict[str, jax.Array]) -> gemma.Parameters:
-    tree: gemma.Parameters = {}
-    for name, leaf in flat.items():
-        *folders, last = name.split('/')
-        place = tree
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = leaf
-    return tree
+def named(weights: Any) -> list[tuple[str, Any]]:
+    """The leaves of weights in order, each with its name, such as 'layers.0.down'."""
+    leaves = jax.tree_util.tree_leaves_with_path(weights)
+    return [(jax.tree_util.keystr(path, simple=True, separator='.'), leaf) for path, leaf in leaves]
 
 
 # --- Measuring -------------------------------------------------------------------
@@ -134,7 +113,7 @@ def bandwidth(size: int) -> float:
 
 def measure(
     model: str,
-    parameters: gemma.Parameters,
+    weights: Weights,
     *,
     contexts: int,
     prompt_tokens: int,
@@ -151,7 +130,7 @@ def measure(
         micro_batch_size=rows,
         rows_multiple=multiple,
     )
-    decoder = gemma.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=DTYPE)
+    decoder = TransformerDecoder(architecture, weights, shapes=shapes)
     # Ids below 110 are control tokens and line ends.
     prompts = np.random.default_rng(0).integers(110, architecture.num_embed, (rows + 1, prompt_tokens))
     prompts = prompts.astype(np.int32)
@@ -276,19 +255,19 @@ def carry(folder: pathlib.Path, checkpoint: pathlib.Path | None) -> list[pathlib
         check=True,
     )  # fmt: skip
     if checkpoint is not None:
-        write_parameters(MODELS[0], checkpoint, folder / f'{MODELS[0]}.safetensors')
+        write_weights(MODELS[0], checkpoint, folder / f'{MODELS[0]}.safetensors')
     return sorted(path for path in folder.iterdir() if path.suffix in ('.whl', '.safetensors'))
 
 
-def write_parameters(model: str, checkpoint: pathlib.Path, path: pathlib.Path) -> None:
-    """Writes a checkpoint's parameters as `read_parameters` takes them."""
+def write_weights(model: str, checkpoint: pathlib.Path, path: pathlib.Path) -> None:
+    """Writes a checkpoint's weights as `read_weights` takes them."""
     from safetensors.flax import save_file
 
     from models.decoders.gemma import checkpoints
+    from models.decoders.transformer.checkpoint import Place
 
-    tree = checkpoints.load_parameters(architectures.ARCHITECTURES[model], checkpoint, dtype=DTYPE)
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    save_file({'/'.join(str(key.key) for key in place): leaf for place, leaf in leaves}, path)
+    weights = checkpoints.load_weights(architectures.ARCHITECTURES[model], checkpoint, Place(DTYPE))
+    save_file(dict(named(weights)), path)
 
 
 # --- The command line ------------------------------------------------------------
@@ -331,17 +310,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = BANDWIDTH_BYTES if platform != 'cpu' else 2**26
     bytes_per_second = args.bytes_per_second or bandwidth(size)
     for number, model in enumerate(args.models):
-        architecture, weights = architectures.ARCHITECTURES[model], 'random'
+        architecture, source = architectures.ARCHITECTURES[model], 'random'
         if args.parameters is not None and number == 0:
-            parameters, weights = read_parameters(architecture, args.parameters), args.parameters.name
+            weights, source = read_weights(architecture, args.parameters), args.parameters.name
         else:
-            parameters = random_parameters(architecture)
+            weights = random_weights(architecture)
         found = measure(
-            model, parameters, contexts=args.contexts, prompt_tokens=args.prompt_tokens,
+            model, weights, contexts=args.contexts, prompt_tokens=args.prompt_tokens,
             new_tokens=args.new_tokens, rounds=args.rounds,
         )  # fmt: skip
         line = with_roofline(found, bytes_per_second, declared=args.bytes_per_second is not None)
-        print(json.dumps(line | {'weights': weights}), flush=True)
+        print(json.dumps(line | {'weights': source}), flush=True)
 
 
 if __name__ == '__main__':

@@ -42,10 +42,13 @@ from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
 from models.decoders import decoder, family
-from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import architectures
+from models.decoders.gemma import library as gemma
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.decoder import TransformerDecoder
 from models.generate.rows import PublicRows, prefill_public
 from tests.benchmarks.accelerator_benchmark import COLUMNS, decode
+from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
 
 class Prefilled(decoder.Decoder):
@@ -89,7 +92,7 @@ class _LibraryStep(decoder.Decoder):
 
     def __init__(
         self,
-        architecture: architectures.Architecture,
+        architecture: architectures.GemmaArchitecture,
         parameters: gemma.Parameters,
         *,
         shapes: decoder.Shapes,
@@ -164,12 +167,33 @@ class _LibraryStep(decoder.Decoder):
         return logits.astype(jnp.float32)
 
 
+def _ours(
+    architecture: architectures.GemmaArchitecture,
+    parameters: gemma.Parameters,
+    *,
+    shapes: decoder.Shapes,
+    dtype: str,
+) -> TransformerDecoder:
+    """The job's decoder, of the library's parameters."""
+    weights = gemma.to_weights(architecture, dict(parameters), Place(dtype))
+    return TransformerDecoder(architecture, weights, shapes=shapes)
+
+
+def _random_parameters(architecture: architectures.GemmaArchitecture) -> gemma.Parameters:
+    """Parameters of no model, in float32."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape, np.float32) / 32),
+        parameter_shapes(architecture),
+    )
+
+
 @dataclasses.dataclass
 class _Loop:
     """The job's loop on a decoder: difference aggregate, one example as long as the run."""
 
     kind: Callable[..., decoder.Decoder]
-    architecture: architectures.Architecture
+    architecture: architectures.GemmaArchitecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int
@@ -184,8 +208,7 @@ class _Loop:
             micro_batch_size=self.micro_batch_size,
             rows_multiple=family.ROWS_MULTIPLE,
         )
-        # The decoder takes the dictionary over.
-        inner = self.kind(self.architecture, dict(self.weights), shapes=shapes, dtype=self.dtype)
+        inner = self.kind(self.architecture, self.weights, shapes=shapes, dtype=self.dtype)
         self._decoder = Prefilled(inner)
         public, *private = self.prompts
         rows = shapes.micro_batches(len(private)) * shapes.micro_batch_size
@@ -213,7 +236,7 @@ class _Loop:
 class _Library:
     """The library's sampler on token ids, its prefill and its loop called as `Sampler.sample` does."""
 
-    architecture: architectures.Architecture
+    architecture: architectures.GemmaArchitecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int
@@ -295,16 +318,15 @@ def measure(
     rng = np.random.default_rng(0)
     # The first row is our public prompt. Ids below 110 are control tokens and line ends.
     prompts = rng.integers(110, architecture.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
-    weights = checkpoints.load_parameters(architecture, files.checkpoint, dtype='float32')
+    weights = _random_parameters(architecture)
     half = new_tokens // 2
 
     def loop(kind: Callable[..., decoder.Decoder], dtype: str, top_k: int | None) -> _Loop:
-        rows = micro_batch_size if kind is gemma.GemmaDecoder else contexts + 1
+        rows = micro_batch_size if kind is _ours else contexts + 1
         return _Loop(kind, architecture, weights, prompts, new_tokens, rows, dtype, top_k)
 
     sides: dict[str, Any] = {
-        ('ours' if dtype == 'float32' else f'ours_{dtype}'): loop(gemma.GemmaDecoder, dtype, COLUMNS)
-        for dtype in dtypes
+        ('ours' if dtype == 'float32' else f'ours_{dtype}'): loop(_ours, dtype, COLUMNS) for dtype in dtypes
     }
     lengths = [half, new_tokens]
     sides['library_step'] = loop(_LibraryStep, 'float32', None)
@@ -409,12 +431,12 @@ def measure_reference(
     rng = np.random.default_rng(0)
     shape = (contexts + max(sizes), prompt_tokens)
     prompts = rng.integers(110, architecture.num_embed, shape).astype(np.int32)
-    weights = checkpoints.load_parameters(architecture, family.files_of(model).checkpoint, dtype='float32')
+    weights = _random_parameters(architecture)
     result: dict[str, object] = {'model': model}
     half = new_tokens // 2
     for dtype in dtypes:
         own = prompts[: contexts + 1]
-        side = _Loop(gemma.GemmaDecoder, architecture, weights, own, new_tokens, contexts, dtype, COLUMNS)
+        side = _Loop(_ours, architecture, weights, own, new_tokens, contexts, dtype, COLUMNS)
         side.prefill()
         public = {size: side.read_reference(list(prompts[len(prompts) - max(1, size) :])) for size in sizes}
         times: dict[tuple[int, int], list[float]] = {}

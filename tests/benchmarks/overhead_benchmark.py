@@ -171,11 +171,11 @@ def form_batches(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> 
     from models.privacy.randomness import RunKey
     from pipeline import methods
     from pipeline.methods import canary_audit
-    from pipeline.methods.predict import canaries
+    from pipeline.methods.predict import audit
 
     shutil.copy2(key, folder / KEY)
     run = methods.solve(config)
-    _, batches = canaries.form_batches(run, RunKey.read(folder / KEY), canary_audit.records_of(run))
+    _, batches = audit.form_batches(run, RunKey.read(folder / KEY), canary_audit.records_of(run))
     (folder / 'batches.pickle').write_bytes(pickle.dumps(batches))
 
 

@@ -30,7 +30,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from models import batching
 from models.batch_plan import BatchPlan
 from models.clustering.centers import ClusterSettings
-from models.decoders.gemma.architectures import ARCHITECTURES, Architecture
+from models.decoders.gemma.architectures import ARCHITECTURES
+from models.decoders.transformer.architecture import Architecture
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
 from transforms import assign, cluster, durable, read

@@ -12,6 +12,7 @@ import functools
 import pickle
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ import pytest
 
 from models.constraints import Vocabulary
 from models.decoders.decoder import Decoder, Shapes
+from models.decoders.family import Family, Tunable
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.generate.loop import decode_stream
 from models.generate.rows import prefill_public
@@ -63,6 +65,40 @@ class DecoderCase:
     def examples(self) -> list[list[int]]:
         """`EXAMPLES` within the vocabulary."""
         return [[token % self.decoder().vocab_size for token in example] for example in EXAMPLES]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunableCase:
+    """A model under test as it is fine-tuned, in float32.
+
+    Attributes:
+        family: Loads it.
+        model: Its name.
+        checkpoint: Folder or file of its weights.
+        rank: Of the adapter; None for a difference of all weights.
+    """
+
+    family: Family
+    model: str
+    checkpoint: str
+    rank: int | None
+
+    def load(self) -> Tunable:
+        """The model."""
+        return self.family.load_tunable(self.model, self.checkpoint, dtype='float32')
+
+    def adapter(self, seed: int = 0) -> Any:
+        """A random adapter that moves every logit, in float32."""
+        rng, shapes = np.random.default_rng(seed), self.family.adapter_shapes(self.model, self.rank)
+        size = 0.01 if self.rank is None else 0.1
+        return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), jnp.float32), shapes)
+
+    def rows(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Two instructions `[2 P]` of different lengths `[2]`, and three texts `[3 T]`."""
+        rng, vocab = np.random.default_rng(1), self.family.models[self.model].num_embed
+        instructions = rng.integers(1, vocab, (2, SHAPES.max_prompt_tokens)).astype(np.int32)
+        texts = rng.integers(1, vocab, (3, SHAPES.max_example_tokens)).astype(np.int32)
+        return (instructions, np.array([SHAPES.max_prompt_tokens, 5], np.int32)), texts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -387,6 +423,78 @@ DECODER_CHECKS = (
     check_columns_are_those_of_all_logits,
     check_micro_batches_equal_the_whole,
     check_padding_rows_vote_nothing,
+)
+
+
+# ------------------------------------------------------------------- fine-tuning
+
+
+def _log_probabilities(
+    case: TunableCase, tunable: Tunable
+) -> Callable[[Any, tuple[np.ndarray, np.ndarray], np.ndarray, Any], jax.Array]:
+    """Of an adapter, instructions, texts and what is known of the instructions; compiled."""
+    return jax.jit(functools.partial(tunable.log_probabilities, tunable.weights))
+
+
+def check_a_decoder_predicts_what_is_trained(case: TunableCase) -> None:
+    """The probabilities that training reads are those that the decoder with the adapter samples from."""
+    tunable, adapter = case.load(), case.adapter()
+    (instructions, lengths), texts = case.rows()
+    trained = _log_probabilities(case, tunable)(adapter, (instructions, lengths), texts, None)
+    decoder = case.family.load_decoder(
+        case.model, case.checkpoint, shapes=SHAPES, dtype='float32', adapter=adapter
+    )
+    rows = [row[:length] for row, length in zip(instructions, lengths, strict=True)]
+    of_examples = decoded(decoder, rows, [text.tolist() for text in texts])
+    for of_text, text, logits in zip(np.asarray(trained), texts, of_examples, strict=True):
+        for place, token in enumerate(text):
+            sampled = jax.nn.log_softmax(logits[place, : len(rows)])[:, token]
+            np.testing.assert_allclose(of_text[:, place], sampled, rtol=0, atol=1e-4)
+
+
+def check_a_gradient_is_the_slope(case: TunableCase) -> None:
+    """Along the gradient itself, and along a random direction, by differences; known products or not."""
+    tunable, adapter = case.load(), case.adapter()
+    instructions, texts = case.rows()
+    log_probabilities = _log_probabilities(case, tunable)
+    known = jax.jit(tunable.products)(tunable.weights, adapter, instructions[0])
+
+    def total(adapter: Any, known: Any = None) -> jax.Array:
+        return log_probabilities(adapter, instructions, texts, known).sum()
+
+    slopes = jax.jit(jax.grad(total))
+    gradient, again = slopes(adapter), slopes(adapter, known)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3), gradient, again
+    )
+    for direction in (gradient, case.adapter(seed=2)):
+        size = float(jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(direction))))
+        step = jax.tree.map(lambda leaf, size=size: 1e-3 / size * leaf, direction)
+        before, after = (jax.tree.map(way, adapter, step) for way in (jnp.subtract, jnp.add))
+        slope = sum(map(jnp.vdot, jax.tree.leaves(gradient), jax.tree.leaves(step)))
+        assert float(total(after) - total(before)) / 2 == pytest.approx(float(slope), rel=0.05, abs=5e-5)
+
+
+def check_a_text_does_not_move_with_the_others(case: TunableCase) -> None:
+    """Other texts, the other instruction, and what lies behind a token or an instruction: 0 bits."""
+    tunable, adapter = case.load(), case.adapter()
+    (instructions, lengths), texts = case.rows()
+    log_probabilities = _log_probabilities(case, tunable)
+    found = np.asarray(log_probabilities(adapter, (instructions, lengths), texts, None))
+    others = instructions[::-1].copy()
+    others[1] = instructions[1]
+    others[1, lengths[1] :] = 3
+    changed = np.stack([texts[1], texts[1], texts[0]])
+    changed[1, 4:] = 2
+    again = np.asarray(log_probabilities(adapter, (others, lengths), changed, None))
+    np.testing.assert_array_equal(again[1, 1, :4], found[1, 1, :4])
+    assert (again[0, 0] != found[0, 0]).any()
+
+
+TUNABLE_CHECKS = (
+    check_a_decoder_predicts_what_is_trained,
+    check_a_gradient_is_the_slope,
+    check_a_text_does_not_move_with_the_others,
 )
 
 

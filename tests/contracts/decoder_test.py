@@ -12,7 +12,7 @@ from models.decoders import family
 from models.decoders.decoder import Cache, Decoder, Shapes, Weights
 from tests import samples
 from tests.contracts import decoder_contract
-from tests.contracts.decoder_contract import DecoderCase, TokenizerCase
+from tests.contracts.decoder_contract import DecoderCase, TokenizerCase, TunableCase
 
 pytestmark = pytest.mark.heavy
 
@@ -108,6 +108,14 @@ def _tokenizer(name: str) -> TokenizerCase:
 @pytest.mark.parametrize('name', samples.with_first(['table', *family.FAMILIES], 'table'))
 def test_decoder(name: str, assert_kept: Callable[[DecoderCase], None]) -> None:
     assert_kept(DecoderCase(load=functools.partial(_decoder, name)))
+
+
+@pytest.mark.parametrize('assert_kept', decoder_contract.TUNABLE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', family.FAMILIES)
+def test_tunable(name: str, assert_kept: Callable[[TunableCase], None]) -> None:
+    model = _shipped_model(family.FAMILIES[name])
+    checkpoint = family.files_of(model).checkpoint
+    assert_kept(TunableCase(family=family.FAMILIES[name], model=model, checkpoint=checkpoint, rank=2))
 
 
 @pytest.mark.first

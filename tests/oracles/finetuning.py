@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.decoders.gemma import forward
-from models.decoders.gemma.architectures import Architecture
-from models.decoders.gemma.weights import adapt
+from models.decoders.transformer import forward
+from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.weights import adapt
 
 
 def log_probabilities(

@@ -382,7 +382,7 @@ def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_
     # Sampling from it looks at the factors too.
     given = job_config(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
     with pytest.raises(ValueError, match='factors that the card'):
-        released.with_adapter(given)
+        methods.solve(given)
     # A file that changes after the launch is noticed where it is loaded.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
     made = graph.generator_settings(methods.solve(run, launch=True))

@@ -236,11 +236,11 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
         adapter=str(folder / 'out'), method='fine-tune', output=str(folder / 'more'), examples_per_label=4,
         label_mix=('books|pos=2', *(f'{label}=1' for label in COMBINATIONS[1:])), micro_batch_size=8,
     )  # fmt: skip
-    sampling = released.with_adapter(given)
+    sampling = methods.solve(given)
     names = sampling.method.label_attributes(sampling.input)
     assert names == run.method.label_attributes(run.input)
     assert names[0].name == 'About'
-    launch(sampling, [])
+    launch(given, [])
     more = rows_of(folder / 'more')
     check_columns(more)
     assert [sum(row['label'] == label for row in more) for label in COMBINATIONS] == [7, 4, 4, 3, 3, 3]
@@ -250,7 +250,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     with pytest.raises(
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
-        released.with_adapter(given.replace(label_mix=(), **DECLARED))
+        methods.solve(given.replace(label_mix=(), **DECLARED))
     # One attribute's column is compared with that column of the records.
     done = command_line.in_this_process(
         'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--label-field=category',
@@ -325,7 +325,7 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     assert tuple(sum(row['label'] == label for row in rows) for label in COMBINATIONS) == texts
     given = job_config(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
                       output=str(folder / 'more'), examples_per_label=4, micro_batch_size=4)  # fmt: skip
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     more = rows_of(folder / 'more')
     assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
     with pytest.raises(ValueError, match='a noisy count of each label'):

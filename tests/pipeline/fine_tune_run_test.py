@@ -108,7 +108,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
         adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=9, label_mix=('a=2', 'b=1'), micro_batch_size=4,
     )  # fmt: skip
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     labels = [row['label'] for row in rows_of(folder / 'more')]
     assert (labels.count('a'), labels.count('b'), len(labels)) == (12, 6, 18)
     more = report_of(folder / 'more')
@@ -162,13 +162,13 @@ def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(
     (folder / 'in.jsonl').unlink()
     asked = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 3, 'micro_batch_size': 4}
     given = job_config(adapter=str(folder / 'out'), output=str(folder / 'more'), **asked)
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     assert len(rows_of(folder / 'more')) == 6 and report_of(folder / 'more').epsilon == report.epsilon
     assert 'low-rank' not in (folder / 'more' / 'README.md').read_text()
     found = plan.plan_run(methods.solve(given))
     assert found.lora_rank is None and found.adapter_parameters == tiny.ARCHITECTURE.num_parameters
     with pytest.raises(ValueError, match='Expected no full with .* no record is read'):
-        released.with_adapter(job_config(adapter=str(folder / 'out'), full=True, **asked))
+        methods.solve(job_config(adapter=str(folder / 'out'), full=True, **asked))
 
 
 def test_a_card_of_another_version_is_refused(folder: pathlib.Path) -> None:
@@ -296,11 +296,9 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
         ('schema', {'json_schema': str(folder / 'other.json')}, {'true', 'false'}.__contains__),
     ):
         output = folder / name
-        given = released.with_adapter(
-            job_config(
-                adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(output),
-                examples_per_label=6, micro_batch_size=4, temperature=4.0, **asked,
-            )
+        given = job_config(
+            adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(output),
+            examples_per_label=6, micro_batch_size=4, temperature=4.0, **asked,
         )  # fmt: skip
         prepared = methods.of(given).prepare(methods.solve(given, launch=True))
         assert prepared.schema == card.prompt['schema'] and (prepared.structure is None) == (not asked)
@@ -410,7 +408,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         adapter=str(folder / 'alone'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=3, micro_batch_size=4,
     )  # fmt: skip
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     assert len(rows_of(folder / 'more')) == 6
     with pytest.raises(ValueError, match='examples_per_label >= 1 with adapter='):
         job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
@@ -435,15 +433,15 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     launch(run, [])
     given = {'method': 'fine-tune', 'model': 'tiny', 'output': str(folder / 'more'), 'examples_per_label': 1}
     place = str(folder / 'out' / 'adapter')
-    assert released.with_adapter(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
+    assert methods.solve(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
     with pytest.raises(ValueError, match='Expected the model of the adapter, .* Give --model tiny'):
-        released.with_adapter(job_config(adapter=place, **(given | {'model': 'bundled'})))
+        methods.solve(job_config(adapter=place, **(given | {'model': 'bundled'})))
     with pytest.raises(ValueError, match='Expected no input .* no record is read'):
-        released.with_adapter(job_config(adapter=place, **given, input='in.jsonl'))
+        methods.solve(job_config(adapter=place, **given, input='in.jsonl'))
     with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
-        released.with_adapter(job_config(adapter=str(folder), **given))
+        methods.solve(job_config(adapter=str(folder), **given))
     with pytest.raises(ValueError, match='weights that the adapter was trained on'):
-        released.with_adapter(job_config(adapter=place, **given, checkpoint=str(folder / 'in.jsonl')))
+        methods.solve(job_config(adapter=place, **given, checkpoint=str(folder / 'in.jsonl')))
     card = folder / 'out' / 'adapter' / 'adapter.json'
     text = json.loads(card.read_text())
     for changed, said in (
@@ -453,7 +451,7 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     ):
         card.write_text(json.dumps(text | changed))
         with pytest.raises(ValueError, match=said):
-            released.with_adapter(job_config(adapter=place, **given))
+            methods.solve(job_config(adapter=place, **given))
 
 
 def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:

@@ -60,7 +60,7 @@ def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
         adapter=str(folder / of), method='fine-tune', model='tiny', output=str(folder / to),
         examples_per_label=2, micro_batch_size=4,
     )  # fmt: skip
-    launch(released.with_adapter(given), [])
+    launch(given, [])
     return report_of(folder / to)
 
 
@@ -172,4 +172,4 @@ def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder:
         config(folder, warm_start=None, warm_steps=50, warm_learning_rate=0.1)
     adapter = {'adapter': str(folder / 'first'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
     with pytest.raises(ValueError, match='Expected no warm_start .*nothing is trained'):
-        released.with_adapter(job_config(**adapter, warm_start=str(folder / 'public.jsonl')))
+        methods.solve(job_config(**adapter, warm_start=str(folder / 'public.jsonl')))

@@ -15,13 +15,14 @@ import json
 import pathlib
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import sentencepiece
 
 from models.bundled import FOLDER
-from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import architectures
+from models.decoders.gemma import library as gemma
 from tools.bundled import corpus, train
 
 SHOTS = 3
@@ -51,7 +52,8 @@ class Conditioning:
 def load() -> tuple[Any, Any, sentencepiece.SentencePieceProcessor]:
     """The shipped model: transformer, parameters and tokenizer."""
     architecture = architectures.ARCHITECTURES['bundled']
-    parameters = checkpoints.load_parameters(architecture, FOLDER / 'checkpoint', dtype='float32')
+    stored = gemma.load_orbax(FOLDER / 'checkpoint')
+    parameters = jax.tree.map(lambda weight: weight.astype(jnp.float32), stored)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / 'tokenizer.model'))
     return gemma.make_transformer(architecture, dtype=jnp.float32), parameters, tokenizer
 

@@ -29,7 +29,7 @@ import orbax.checkpoint as ocp
 import sentencepiece
 
 from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 from tools.bundled import corpus
 
 ARCHITECTURE = architectures.ARCHITECTURES['bundled']

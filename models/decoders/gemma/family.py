@@ -3,34 +3,34 @@
 The command line's help imports this, so what reads files is imported where it is used.
 """
 
-import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from models import bundled, fetched
 from models.decoders import family
-from models.decoders.gemma import architectures
+from models.decoders.gemma.architectures import ARCHITECTURES, GemmaArchitecture
+from models.decoders.transformer.family import TransformerFamily
 
 if TYPE_CHECKING:
-    from models.decoders.decoder import Shapes
-    from models.decoders.gemma.decoder import GemmaDecoder
     from models.decoders.gemma.tokenizer import GemmaTokenizer
+    from models.decoders.transformer.checkpoint import Place
+    from models.decoders.transformer.weights import Weights
 
-# Of every generation here; the fetched file has the text beside it.
+# All generations here have these terms; their text lies beside the fetched file.
 _TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
 
 
 @final
-class GemmaFamily(family.Family):
+class GemmaFamily(TransformerFamily):
     """See `Family`."""
 
     name = 'gemma'
 
     @property
-    def models(self) -> Mapping[str, architectures.Architecture]:
+    def models(self) -> Mapping[str, GemmaArchitecture]:
         """See `Family.models`."""
-        return architectures.ARCHITECTURES
+        return ARCHITECTURES
 
     def origin(self, model: str) -> family.Origin:
         """See `Family.origin`."""
@@ -77,57 +77,14 @@ class GemmaFamily(family.Family):
         if '://' not in files.checkpoint:
             checkpoints.check_files(self.models[model], files.checkpoint)
 
-    def load_decoder(
-        self,
-        model: str,
-        checkpoint: str | os.PathLike[str],
-        *,
-        shapes: 'Shapes',
-        dtype: str,
-        adapter: Any | None = None,
-    ) -> 'GemmaDecoder':
-        """See `Family.load_decoder`."""
-        from models.decoders.gemma import checkpoints, decoder
+    def load_weights(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
+        """See `TransformerFamily.load_weights`."""
+        from models.decoders.gemma import checkpoints
 
-        architecture = self.models[model]
-        parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
-        return decoder.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=dtype, adapter=adapter)
-
-    def adapter_shapes(self, model: str, rank: int | None) -> Any:
-        """See `Family.adapter_shapes`."""
-        from models.decoders.gemma.weights import adapter_shapes
-
-        return adapter_shapes(self.models[model], rank)
-
-    def load_tunable(
-        self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
-    ) -> family.Tunable:
-        """See `Family.load_tunable`."""
-        import jax.numpy as jnp
-
-        from models.decoders.gemma import checkpoints, tuning
-        from models.decoders.gemma.weights import arrange
-
-        architecture = self.models[model]
-        parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
-        return family.Tunable(
-            weights=arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
-            products=functools.partial(tuning.products, architecture),
-            log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
-        )
+        return checkpoints.load_weights(self.models[model], checkpoint, place)
 
     def load_tokenizer(self, model: str, path: str | os.PathLike[str]) -> 'GemmaTokenizer':
         """See `Family.load_tokenizer`."""
         from models.decoders.gemma.tokenizer import GemmaTokenizer
 
         return GemmaTokenizer(path, self.models[model].generation)
-
-    def load_pooling(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Pooling:
-        """See `Family.load_pooling`."""
-        from models.decoders.gemma import checkpoints, decoder
-
-        architecture = self.models[model]
-        return family.Pooling(
-            weights=checkpoints.load_parameters(architecture, checkpoint, dtype=dtype),
-            pool=decoder.make_pooled_states(architecture, dtype=dtype),
-        )

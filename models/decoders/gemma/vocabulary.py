@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from models.decoders.gemma import architectures, gguf_file
+from models.decoders.gemma import architectures
+from models.decoders.transformer import gguf_file
 from models.privacy import intact
 
 # Multi-modal files add placeholders, which no text gives, after the last piece.

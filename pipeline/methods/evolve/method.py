@@ -13,7 +13,7 @@ from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
 from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.estimate import Estimate
-from pipeline.methods.evolve import facts, follows, plan, run
+from pipeline.methods.evolve import follows, plan, run
 from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
@@ -64,17 +64,19 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
         return graph.generate(run, prepared, records)
 
     def reported(self, run: VotingRun, prepared: EvolutionSettings, plan: BatchPlan) -> Reported:
-        found = facts.facts(run, prepared)
-        settings = facts.settings(run, report_settings.names_of(found.mechanism))
+        from pipeline.methods.evolve import report
+
+        found = report.facts(run, prepared)
+        settings = report.settings(run, report_settings.names_of(found.mechanism))
         return Reported(facts=found, settings=settings, units=run.input.records)
 
     def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':
-        from pipeline.methods.evolve import pages
+        from pipeline.methods.evolve import report
 
-        return pages.pages(run, prepared, privacy_report)
+        return report.files(run, prepared, privacy_report)
 
     def canaries(self) -> Canaries[VotingRun]:
-        from pipeline.methods.evolve.canaries import TextVotingCanaries
+        from pipeline.methods.evolve.audit import TextVotingCanaries
 
         return TextVotingCanaries()
 

@@ -76,21 +76,21 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
         return graph.generate(run, prepared, records)
 
     def reported(self, run: TuningRun, prepared: Any, plan: BatchPlan) -> Reported:
-        from pipeline.methods.fine_tune import facts
+        from pipeline.methods.fine_tune import report
 
-        found = facts.facts(run, prepared)
+        found = report.facts(run, prepared)
         return Reported(
             facts=found,
-            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
+            settings=report.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records if run.card is None else round(run.params.units),
         )
 
     def files(self, run: TuningRun, prepared: Any, privacy_report: PrivacyReport) -> 'Files':
-        from pipeline.methods.fine_tune import pages
+        from pipeline.methods.fine_tune import report
 
-        return pages.pages(run, prepared, privacy_report)
+        return report.files(run, prepared, privacy_report)
 
     def canaries(self) -> Canaries[TuningRun]:
-        from pipeline.methods.fine_tune.canaries import TuningCanaries
+        from pipeline.methods.fine_tune.audit import TuningCanaries
 
         return TuningCanaries()

@@ -87,29 +87,29 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         return graph.generate(run, prepared, records)
 
     def reported(self, run: PredictionRun, prepared: Any, plan: BatchPlan) -> Reported:
-        from pipeline.methods.predict import facts
+        from pipeline.methods.predict import report
 
-        found = facts.facts(run, prepared.generator, prepared.centers, plan)
+        found = report.facts(run, prepared.generator, prepared.centers, plan)
         return Reported(
             facts=found,
-            settings=facts.settings(run, report_settings.names_of(found.mechanism)),
+            settings=report.settings(run, report_settings.names_of(found.mechanism)),
             units=run.input.records,
         )
 
     def restricted_parts(
         self, run: PredictionRun, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
     ) -> Mapping[str, Any]:
-        from pipeline.methods.predict import facts as facts_lib
+        from pipeline.methods.predict import report
 
-        contexts = facts_lib.contexts_per_batch(sizes)
-        return {'contexts_per_batch': contexts, **facts_lib.of_batches(run, facts)}
+        contexts = report.contexts_per_batch(sizes)
+        return {'contexts_per_batch': contexts, **report.of_batches(run, facts)}
 
     def files(self, run: PredictionRun, prepared: Any, privacy_report: PrivacyReport) -> 'Files':
-        from pipeline.methods.predict import pages
+        from pipeline.methods.predict import report
 
-        return pages.pages(run, privacy_report)
+        return report.files(run, privacy_report)
 
     def canaries(self) -> Canaries[PredictionRun]:
-        from pipeline.methods.predict.canaries import PredictionCanaries
+        from pipeline.methods.predict.audit import PredictionCanaries
 
         return PredictionCanaries()

@@ -18,7 +18,6 @@ from models.clustering import embedder
 from models.clustering.centers import SHIPPED
 from models.clustering.embedder import DecoderEmbedder, Embedder, TfidfEmbedder
 from models.clustering.form import FormEmbedder
-from models.decoders.gemma import architectures
 from tests import oracles
 
 pytestmark = pytest.mark.heavy
@@ -250,15 +249,13 @@ def test_a_folder_without_an_embedder_is_refused(tmp_path: pathlib.Path) -> None
 
 
 def test_the_decoders_fingerprint_covers_type_and_weights(tmp_path: pathlib.Path) -> None:
-    from models.decoders.gemma import checkpoints
-    from models.decoders.gemma import decoder as gemma
+    from models.decoders.gemma import library
 
-    architecture = architectures.ARCHITECTURES['bundled']
     tokenizer = BUNDLED / 'tokenizer.model'
-    parameters = checkpoints.load_parameters(architecture, BUNDLED / 'checkpoint', dtype='float32')
+    parameters = library.load_orbax(BUNDLED / 'checkpoint')
     scale = parameters['final_norm']['scale']
     parameters['final_norm']['scale'] = scale.at[3].add(0.25)
-    gemma.save_orbax(parameters, tmp_path / 'checkpoint')
+    library.save_orbax(parameters, tmp_path / 'checkpoint')
     moved = DecoderEmbedder(
         'bundled', checkpoint=tmp_path / 'checkpoint', tokenizer=tokenizer, dtype='float32'
     )

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from models.decoders import decoder
-from models.decoders.gemma import architectures, forward, tuning
-from models.decoders.gemma.weights import ADAPTED, Adapter, Weights, adapt, adapter_shapes
+from models.decoders.gemma import architectures
+from models.decoders.transformer import forward, tuning
+from models.decoders.transformer.weights import ADAPTED, Adapter, Weights, adapt, adapter_shapes
 from models.finetuning import loss
 from tests.models.finetuning import tiny
 

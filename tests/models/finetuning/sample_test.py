@@ -16,7 +16,7 @@ import pytest
 
 from models.bundled import FOLDER as BUNDLED
 from models.decoders import decoder, family
-from models.decoders.gemma import forward
+from models.decoders.transformer import forward
 from models.finetuning.sample import PlannedTexts, TextSampler
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey

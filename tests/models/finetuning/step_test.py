@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from models.decoders import family
-from models.decoders.gemma import tuning
 from models.decoders.gemma.architectures import ARCHITECTURES
-from models.decoders.gemma.layer import matmul
-from models.decoders.gemma.weights import Adapter, adapter_shapes
+from models.decoders.transformer import tuning
+from models.decoders.transformer.layer import matmul
+from models.decoders.transformer.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
 from models.finetuning.settings import TuningSettings
 from models.privacy import gradients, whole_numbers

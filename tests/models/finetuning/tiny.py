@@ -14,16 +14,16 @@ import pytest
 
 from models.decoders import family
 from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma import family as gemma_family
-from models.decoders.gemma.weights import Layer, Weights, adapter_shapes
 from models.decoders.tokenizer import Tokenizer
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.weights import Layer, Weights, adapter_shapes
 from models.finetuning.settings import TuningSettings
 from models.privacy.gradients import TuningParams
 from models.prompt_templates import PromptTemplate
 
 EOS, BOS, FIRST_BYTE = 1, 2, 4
-ARCHITECTURE = architectures.Architecture(
+ARCHITECTURE = architectures.GemmaArchitecture(
     num_embed=260, embed_dim=16, hidden_dim=24, num_heads=2, head_dim=8, num_kv_heads=1,
     attention_types=('local', 'global'), generation=3, sliding_window_size=8, use_qk_norm=True,
 )  # fmt: skip
@@ -103,7 +103,7 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
     name = 'tiny'
 
     @property
-    def models(self) -> Mapping[str, architectures.Architecture]:
+    def models(self) -> Mapping[str, architectures.GemmaArchitecture]:
         return {'tiny': ARCHITECTURE}
 
     def origin(self, model: str) -> family.Origin:
@@ -115,25 +115,8 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         pass
 
-    def load_tunable(self, model: str, checkpoint: Any, *, dtype: str, remat: bool = False) -> family.Tunable:
-        import functools
-
-        from models.decoders.gemma import tuning
-
-        return family.Tunable(
-            weights=weights(),
-            products=functools.partial(tuning.products, ARCHITECTURE),
-            log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE, remat=remat),
-        )
-
-    def load_decoder(
-        self, model: str, checkpoint: Any, *, shapes: Any, dtype: str, adapter: Any | None = None
-    ) -> Any:
-        decoder = gemma.GemmaDecoder.__new__(gemma.GemmaDecoder)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gemma, 'arrange', lambda *_: weights())
-            decoder.__init__(ARCHITECTURE, {}, shapes=shapes, dtype=dtype, adapter=adapter)  # type: ignore[misc]
-        return decoder
+    def load_weights(self, model: str, checkpoint: Any, place: Place) -> Weights:
+        return weights()
 
     def load_tokenizer(self, model: str, path: Any) -> Any:
         return Bytes()

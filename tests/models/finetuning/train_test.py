@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from models import speed
-from models.decoders.gemma import forward
-from models.decoders.gemma.weights import Weights
+from models.decoders.transformer import forward
+from models.decoders.transformer.weights import Weights
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.finetuning.settings import TuningSettings

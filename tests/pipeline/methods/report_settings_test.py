@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import methods
 from pipeline.asked.config import job_config
-from pipeline.methods.predict import facts
+from pipeline.methods.predict import report as of_predict
 from pipeline.settings.job_config import JobConfig
 
 FILES = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
@@ -17,7 +17,7 @@ def config(**settings: object) -> JobConfig:
 
 
 def public_settings(run: JobConfig) -> dict[str, Any]:
-    return facts.settings(methods.solve(run), ())
+    return of_predict.settings(methods.solve(run), ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from models.attributes import Attribute
 from pipeline import methods
 from pipeline.asked.config import job_config, read_config
 from pipeline.methods import workers
-from pipeline.methods.predict import facts
+from pipeline.methods.predict import report as of_predict
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
@@ -184,7 +184,7 @@ def test_the_report_says_which_attributes_there_are() -> None:
         (config(**REVIEWS), 'category, sentiment'),
         (config(label_field='ward', labels=('a',)), None),
     ):
-        assert facts.settings(methods.solve(run), ()).get('attributes') == shown
+        assert of_predict.settings(methods.solve(run), ()).get('attributes') == shown
 
 
 def test_flags_declare_attributes() -> None:

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import pytest
 from gemma import gm
 
-from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.weights import adapter_shapes, arrange
+from models.decoders.gemma import architectures, library
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.weights import adapter_shapes
+from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
 pytestmark = pytest.mark.heavy
 
@@ -32,7 +33,7 @@ def test_every_named_size_is_compared_with_something() -> None:
 
 @pytest.mark.parametrize('name', PRESETS)
 def test_size_equals_the_preset_of_the_library_field_by_field(name: str) -> None:
-    ours = gemma.make_transformer(architectures.ARCHITECTURES[name], dtype=jnp.bfloat16).config
+    ours = library.make_transformer(architectures.ARCHITECTURES[name], dtype=jnp.bfloat16).config
     theirs = PRESETS[name].config
     for field in dataclasses.fields(theirs):
         if field.name == 'vision_encoder':
@@ -57,7 +58,7 @@ def test_gemma1_has_the_published_number_of_parameters() -> None:
 @pytest.mark.parametrize('name', architectures.ARCHITECTURES)
 def test_number_of_parameters_is_that_of_the_initialized_model(name: str) -> None:
     architecture = architectures.ARCHITECTURES[name]
-    shapes = jax.tree.leaves(gemma.parameter_shapes(architecture))
+    shapes = jax.tree.leaves(parameter_shapes(architecture))
     assert architecture.num_parameters == sum(leaf.size for leaf in shapes)
 
 
@@ -65,8 +66,8 @@ def test_number_of_parameters_is_that_of_the_initialized_model(name: str) -> Non
 def test_a_difference_of_all_weights_lies_as_the_weights_are_arranged(name: str) -> None:
     architecture = architectures.ARCHITECTURES[name]
     weights = jax.eval_shape(
-        lambda parameters: arrange(architecture, parameters, lambda weight: weight),
-        gemma.parameter_shapes(architecture),
+        lambda parameters: library.to_weights(architecture, parameters, Place('float32')),
+        parameter_shapes(architecture),
     )
     difference = adapter_shapes(architecture, None)
     assert jax.tree.structure(difference) == jax.tree.structure(weights)
@@ -78,7 +79,7 @@ def test_a_difference_of_all_weights_lies_as_the_weights_are_arranged(name: str)
 @pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float32])
 def test_cache_bytes_are_those_of_the_library(name: str, dtype: jnp.dtype) -> None:
     architecture = architectures.ARCHITECTURES[name]
-    config = gemma.make_transformer(architecture, dtype=dtype).config
+    config = library.make_transformer(architecture, dtype=dtype).config
     cache = jax.eval_shape(lambda: config.init_cache(3, dtype, cache_length=7))
     kept = [layer[name] for layer in cache.values() for name in ('k', 'v')]
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in kept)

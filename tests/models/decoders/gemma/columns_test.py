@@ -16,7 +16,9 @@ import pytest
 
 from models.constraints import Vocabulary
 from models.decoders.decoder import Shapes
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.decoder import TransformerDecoder
 from models.generate import loop
 from models.generate.loop import decode_stream
 from models.privacy import candidates, sampling
@@ -26,6 +28,7 @@ from models.stop_rule import StopRule
 from tests import samples
 from tests.contracts import decoder_contract
 from tests.models.decoders.gemma.decoder_test import GEMMA2
+from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
 pytestmark = pytest.mark.heavy
 
@@ -38,14 +41,15 @@ PARAMS = MechanismParams(
 
 
 @functools.cache
-def _decoder() -> gemma.GemmaDecoder:
+def _decoder() -> TransformerDecoder:
     rng = np.random.default_rng(0)
     parameters = jax.tree.map(
         lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32),
-        gemma.parameter_shapes(ARCHITECTURE),
+        parameter_shapes(ARCHITECTURE),
     )
     shapes = Shapes(max_prompt_tokens=6, max_example_tokens=4, micro_batch_size=ROWS)
-    return gemma.GemmaDecoder(ARCHITECTURE, parameters, shapes=shapes, dtype='float32')
+    weights = library.to_weights(ARCHITECTURE, parameters, Place('float32'))
+    return TransformerDecoder(ARCHITECTURE, weights, shapes=shapes)
 
 
 def _program(params: MechanismParams, monkeypatch: pytest.MonkeyPatch) -> str:

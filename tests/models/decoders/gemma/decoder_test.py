@@ -29,8 +29,10 @@ import pytest
 
 from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder
-from models.decoders.gemma import architectures, checkpoints, forward
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import architectures, library
+from models.decoders.transformer import forward
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.decoder import TransformerDecoder, pooled_states
 from models.generate.examples import split_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
@@ -49,21 +51,22 @@ from tests.contracts.decoder_contract import (
     decoded,
     decoded_in_steps,
 )
+from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
 pytestmark = pytest.mark.heavy
 
 ROOT = pathlib.Path(__file__).parents[4]
-GEMMA1 = architectures.Architecture(
+GEMMA1 = architectures.GemmaArchitecture(
     num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=1,
     attention_types=('global',) * 3, generation=1, use_post_norms=False,
 )  # fmt: skip
-GEMMA2 = architectures.Architecture(
+GEMMA2 = architectures.GemmaArchitecture(
     num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=2,
     attention_types=('local', 'global', 'local'), generation=2, sliding_window_size=5,
     final_logit_softcap=3.0, attn_logits_soft_cap=2.0,
-    query_pre_attn_norm='by_one_over_sqrt_embed_dim_div_num_heads',
+    query_pre_attn_scalar=8,
 )  # fmt: skip
-GEMMA3 = architectures.Architecture(
+GEMMA3 = architectures.GemmaArchitecture(
     num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=2,
     attention_types=('local', 'local', 'global'), generation=3, sliding_window_size=5,
     use_qk_norm=True, transpose_gating_einsum=True, local_base_frequency=10,
@@ -81,28 +84,28 @@ TOLERANCE = 1e-4
 
 
 @functools.cache
-def _parameters(name: str) -> gemma.Parameters:
+def _parameters(name: str) -> library.Parameters:
     """Random weights, large enough for peaked attention; the bundled model has its own."""
     if name == 'bundled':
-        return checkpoints.load_parameters(
-            BUNDLED, ROOT / 'models' / 'bundled' / 'checkpoint', dtype='float32'
-        )
+        stored = library.load_orbax(ROOT / 'models' / 'bundled' / 'checkpoint')
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), stored)
     rng = np.random.default_rng(len(name))
-    shapes = gemma.parameter_shapes(CASES[name])
+    shapes = parameter_shapes(CASES[name])
     return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), shapes)
 
 
 @functools.cache
-def _decoder(name: str, shapes: decoder.Shapes = SHAPES, dtype: str = 'float32') -> gemma.GemmaDecoder:
-    return gemma.GemmaDecoder(CASES[name], dict(_parameters(name)), shapes=shapes, dtype=dtype)
+def _decoder(name: str, shapes: decoder.Shapes = SHAPES, dtype: str = 'float32') -> TransformerDecoder:
+    weights = library.to_weights(CASES[name], dict(_parameters(name)), Place(dtype))
+    return TransformerDecoder(CASES[name], weights, shapes=shapes)
 
 
 @functools.cache
 def _forward(name: str, dtype: str) -> Callable:
     """Tokens `[1 L]` to logits `[1 L V]`, causal, without a cache."""
-    model = gemma.make_transformer(CASES[name], dtype=dtype)
+    model = library.make_transformer(CASES[name], dtype=dtype)
 
-    def forward(weights: gemma.Parameters, tokens: jax.Array) -> jax.Array:
+    def forward(weights: library.Parameters, tokens: jax.Array) -> jax.Array:
         length = tokens.shape[1]
         output = model.apply(
             {'params': weights},
@@ -116,7 +119,7 @@ def _forward(name: str, dtype: str) -> Callable:
 
 
 def _recomputed(
-    model: gemma.GemmaDecoder,
+    model: TransformerDecoder,
     name: str,
     prompt: np.ndarray,
     example: Sequence[int],
@@ -329,7 +332,7 @@ class _Chained(Constraint):
 
 
 def _stream(
-    model: gemma.GemmaDecoder,
+    model: TransformerDecoder,
     params: MechanismParams,
     rows: list[np.ndarray],
     kind: Callable[[jax.Array], Constraint] = Vocabulary,
@@ -357,7 +360,7 @@ def test_a_stream_is_the_same_in_steps_of_several_tokens() -> None:
 
 
 def _slow_stream(
-    model: gemma.GemmaDecoder, name: str, params: MechanismParams, rows: list[np.ndarray]
+    model: TransformerDecoder, name: str, params: MechanismParams, rows: list[np.ndarray]
 ) -> tuple[list[int], list[bool]]:
     """PP Algorithm 1 as a Python loop: every token from a forward pass over each row alone, no cache."""
     draws, vocab = _draws(params, model.vocab_size), model.vocab_size
@@ -430,13 +433,14 @@ def test_stream_in_bfloat16_is_whole_and_deterministic() -> None:
 @pytest.mark.parametrize('name', CASES)
 def test_pooled_states_equal_each_text_alone(name: str) -> None:
     """Twin: one text without padding or company; the mean skips the start of text. Rows in 16 slots of 14."""
-    model = gemma.make_transformer(CASES[name], dtype='float32')
-    pool = gemma.make_pooled_states(CASES[name], dtype='float32')
+    model = library.make_transformer(CASES[name], dtype='float32')
+    weights = library.to_weights(CASES[name], dict(_parameters(name)), Place('float32'))
+    pool = jax.jit(functools.partial(pooled_states, CASES[name]))
     prompts = _prompts(name, 16, seed=9)
     tokens, lengths = np.zeros((16, SHAPES.max_prompt_tokens), np.int32), np.array([len(p) for p in prompts])
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
-    found = np.asarray(pool(_parameters(name), tokens, lengths))
+    found = np.asarray(pool(weights, tokens, lengths))
     assert found.shape == (16, CASES[name].embed_dim) and found.dtype == np.float32
     by_length = np.argsort(lengths)
     assert lengths[by_length[0]] == 1
@@ -449,7 +453,7 @@ def test_pooled_states_equal_each_text_alone(name: str) -> None:
         np.testing.assert_allclose(found[index], expected, rtol=0, atol=TOLERANCE)
     tokens[1:] = 7
     lengths[1:] = 5
-    np.testing.assert_array_equal(np.asarray(pool(_parameters(name), tokens, lengths))[0], found[0])
+    np.testing.assert_array_equal(np.asarray(pool(weights, tokens, lengths))[0], found[0])
 
 
 # ------------------------------------------------------------------ several devices

@@ -12,11 +12,13 @@ import pytest
 
 from models import bundled
 from models.decoders import decoder, family
-from models.decoders.gemma import architectures, checkpoints, gguf_file
-from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.checkpoints import gguf as gguf_checkpoints
+from models.decoders.gemma import architectures, checkpoints
+from models.decoders.transformer import gguf as gguf_checkpoints
+from models.decoders.transformer import gguf_file
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.weights import Weights
 from tests.models.decoders.gemma.gguf_files import F32, gguf_metadata, gguf_tensors, write_gguf
-from tests.models.decoders.gemma.hub_checkpoints import CASES, GEMMA2, GEMMA3, hub_tensors, oracle
+from tests.models.decoders.gemma.hub_checkpoints import CASES, GEMMA2, GEMMA3, all_logits, hub_tensors, oracle
 
 NAMES = {1: 'gemma', 2: 'gemma2', 3: 'gemma3'}
 Kind = gguf.GGMLQuantizationType
@@ -24,7 +26,7 @@ Kind = gguf.GGMLQuantizationType
 
 def write(
     path: pathlib.Path,
-    a: architectures.Architecture,
+    a: architectures.GemmaArchitecture,
     tensors: dict[str, np.ndarray] | None = None,
     metadata: dict[str, Any] | None = None,
     **options: Any,
@@ -43,16 +45,14 @@ def test_file_computes_what_transformers_would_with_its_weights(name: str, tmp_p
     hub = hub_tensors(architecture)
     path = write(tmp_path / 'model.gguf', architecture)
     checkpoints.check_files(architecture, path)
-    params = checkpoints.load_parameters(architecture, path, dtype=jnp.float32)
-    gemma.check_shapes(gemma.parameter_shapes(architecture), params)
+    weights = checkpoints.load_weights(architecture, path, Place(jnp.float32))
     tokens = np.random.default_rng(2).integers(5, 40, 13)
-    model = gemma.make_transformer(architecture, dtype=jnp.float32)
-    logits = model.apply({'params': params}, jnp.asarray(tokens)[None]).logits[0]
+    logits = all_logits(architecture, weights, tokens)
     # As for safetensors (checkpoints_test.py); adding 1 to a norm and taking it off again costs 1e-7 of it.
     np.testing.assert_allclose(logits, oracle(architecture, hub, tokens), atol=5e-5, rtol=0)
 
 
-def _wide(a: architectures.Architecture) -> architectures.Architecture:
+def _wide(a: architectures.GemmaArchitecture) -> architectures.GemmaArchitecture:
     """Widths that are whole blocks of every quantization that the package writes."""
     return dataclasses.replace(a, embed_dim=32, hidden_dim=64, head_dim=32, num_heads=2, num_kv_heads=1)
 
@@ -68,17 +68,17 @@ def test_quantized_weights_are_what_the_package_makes_of_them(
     path = write(tmp_path / 'model.gguf', architecture, tensors, kinds=kinds)
     # A few rows at a time, and the last piece shorter.
     monkeypatch.setattr(gguf_checkpoints, '_CHUNK', 32 * 7)
-    params = checkpoints.load_parameters(architecture, path, dtype=dtype)
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(dtype)}
+    weights = checkpoints.load_weights(architecture, path, Place(dtype))
+    assert {leaf.dtype for leaf in jax.tree.leaves(weights)} == {jnp.dtype(dtype)}
 
     def expected(name: str) -> np.ndarray:
         stored = next(tensor for tensor in gguf.GGUFReader(path).tensors if tensor.name == name)
         return gguf.dequantize(stored.data, stored.tensor_type)
 
     same = np.testing.assert_array_equal
-    same(params['embedder']['input_embedding'], jnp.asarray(expected('token_embd.weight'), dtype))
-    same(params['layer_1']['mlp']['linear'], jnp.asarray(expected('blk.1.ffn_down.weight').T, dtype))
-    same(params['final_norm']['scale'], jnp.asarray(tensors['output_norm.weight'] - np.float32(1), dtype))
+    same(weights.embedding, jnp.asarray(expected('token_embd.weight'), dtype))
+    same(weights.layers[1].down, jnp.asarray(expected('blk.1.ffn_down.weight').T, dtype))
+    same(weights.final_norm, jnp.asarray(tensors['output_norm.weight'] - np.float32(1), dtype))
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_known_vocabularies_fit(num_embed: int, rows: int, tmp_path: pathlib.Pat
     architecture = dataclasses.replace(GEMMA2, num_embed=num_embed)
     tensors = gguf_tensors(architecture, hub_tensors(dataclasses.replace(architecture, num_embed=rows)))
     path = write(tmp_path / 'model.gguf', architecture, tensors)
-    params = checkpoints.load_parameters(architecture, path, dtype=jnp.float32)
-    found = np.asarray(params['embedder']['input_embedding'])
+    weights = checkpoints.load_weights(architecture, path, Place(jnp.float32))
+    found = np.asarray(weights.embedding)
     kept = min(rows, num_embed)
     np.testing.assert_array_equal(found[:kept], tensors['token_embd.weight'][:kept])
     assert len(found) == num_embed and not found[kept:].any()
@@ -199,11 +199,11 @@ def test_missing_surplus_and_misshapen_tensors_are_counted_not_listed(tmp_path: 
     tensors = gguf_tensors(GEMMA2, hub_tensors(GEMMA2))
     norm = 'output_norm.weight'
     cases = {
-        'got none for output_norm.weight. ':
+        'got none for names=output_norm.weight. ':
             {name: value for name, value in tensors.items() if name != norm},
-        'got none for blk.0.attn_k.weight; blk.0.attn_norm.weight; blk.0.attn_output.weight and 30 more. ':
+        'names=blk.0.attn_k.weight; blk.0.attn_norm.weight; blk.0.attn_output.weight and 30 more. ':
             {norm: tensors[norm], 'token_embd.weight': tensors['token_embd.weight']},
-        'no further weights, got rope_freqs.weight. ':
+        'no further weights, got names=rope_freqs.weight. ':
             tensors | {'rope_freqs.weight': np.ones(3, np.float32)},
         r'output_norm.weight: expected \(16,\), found \(15,\). ': tensors | {norm: np.ones(15, np.float32)},
         r'token_embd.weight: expected \(40, 16\), found \(41, 16\). ':
@@ -213,7 +213,7 @@ def test_missing_surplus_and_misshapen_tensors_are_counted_not_listed(tmp_path: 
         path = write(tmp_path / f'{index}.gguf', GEMMA2, wrong)
         for read in (
             checkpoints.check_files,
-            lambda a, p: checkpoints.load_parameters(a, p, dtype='float32'),
+            lambda a, p: checkpoints.load_weights(a, p, Place('float32')),
         ):
             with pytest.raises(ValueError, match=message):
                 read(GEMMA2, path)
@@ -238,15 +238,15 @@ def test_output_layer_must_be_the_embedding(tmp_path: pathlib.Path) -> None:
     plain = write(tmp_path / 'plain.gguf', GEMMA2, tensors)
     jax.tree.map(
         np.testing.assert_array_equal,
-        checkpoints.load_parameters(GEMMA2, tied, dtype='float32'),
-        checkpoints.load_parameters(GEMMA2, plain, dtype='float32'),
+        checkpoints.load_weights(GEMMA2, tied, Place('float32')),
+        checkpoints.load_weights(GEMMA2, plain, Place('float32')),
     )
     changed = copy.copy()
     changed[-1, -1] += 1
     for index, other in enumerate((changed, copy[:-1])):
         untied = write(tmp_path / f'{index}.gguf', GEMMA2, tensors | {'output.weight': other})
         with pytest.raises(ValueError, match="another tensor='output.weight'"):
-            checkpoints.load_parameters(GEMMA2, untied, dtype='float32')
+            checkpoints.load_weights(GEMMA2, untied, Place('float32'))
 
 
 @pytest.mark.parametrize('value', [np.nan, np.inf])
@@ -254,12 +254,12 @@ def test_numbers_that_are_none_are_refused(value: float, tmp_path: pathlib.Path)
     tensors = gguf_tensors(GEMMA2, hub_tensors(GEMMA2))
     tensors['token_embd.weight'][3, 4] = value
     with pytest.raises(ValueError, match='Expected finite weights'):
-        checkpoints.load_parameters(GEMMA2, write(tmp_path / 'a.gguf', GEMMA2, tensors), dtype='float32')
+        checkpoints.load_weights(GEMMA2, write(tmp_path / 'a.gguf', GEMMA2, tensors), Place('float32'))
 
 
 def test_folder_around_a_file_is_refused(tmp_path: pathlib.Path) -> None:
     write(tmp_path / 'model.gguf', GEMMA2)
-    for read in (checkpoints.check_files, lambda a, p: checkpoints.load_parameters(a, p, dtype='float32')):
+    for read in (checkpoints.check_files, lambda a, p: checkpoints.load_weights(a, p, Place('float32'))):
         with pytest.raises(ValueError, match='Give the file itself'):
             read(GEMMA2, tmp_path)
 
@@ -343,17 +343,17 @@ def test_every_changed_byte_of_the_header_is_read_or_refused(tmp_path: pathlib.P
 def test_what_is_no_gguf_is_told(data: bytes, message: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / 'file').write_bytes(data)
     with pytest.raises(ValueError, match=message):
-        checkpoints.load_parameters(GEMMA2, tmp_path / 'file', dtype='float32')
+        checkpoints.load_weights(GEMMA2, tmp_path / 'file', Place('float32'))
 
 
 # --- A model that ships ----------------------------------------------------------
 
 
 def test_bundled_model_as_a_gguf_file_computes_the_same(tmp_path: pathlib.Path) -> None:
-    """By the decoder that a run has, from the names of the library back to those of GGUF."""
+    """By the decoder that a run has, from the weights back to the names of GGUF."""
     a = architectures.ARCHITECTURES[bundled.MODEL]
-    original = checkpoints.load_parameters(a, bundled.CHECKPOINT, dtype='float32')
-    path = write(tmp_path / 'bundled.gguf', a, _of_the_library(a, original))
+    original = checkpoints.load_weights(a, bundled.CHECKPOINT, Place('float32'))
+    path = write(tmp_path / 'bundled.gguf', a, _tensors(a, original))
     shapes = decoder.Shapes(max_prompt_tokens=24, max_example_tokens=4, micro_batch_size=8)
     prompts = [np.array([2, *range(300, 300 + length)], np.int32) for length in range(8, 24, 2)]
     logits = []
@@ -371,30 +371,27 @@ def test_bundled_model_as_a_gguf_file_computes_the_same(tmp_path: pathlib.Path) 
     assert np.ptp(logits[0]) > 5
 
 
-def _of_the_library(a: architectures.Architecture, params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """GGUF's tensors of the library's parameters, for a Gemma 3 whose keys and queries differ in number."""
-    tensors = {
-        'token_embd.weight': params['embedder']['input_embedding'],
-        'output_norm.weight': params['final_norm']['scale'] + 1,
-    }
-    for index in range(a.num_layers):
-        layer, attention = params[f'layer_{index}'], params[f'layer_{index}']['attn']
-        key, value = attention['kv_einsum']['w']
-        gate, up = layer['mlp']['gating_einsum']
+def _tensors(a: architectures.GemmaArchitecture, weights: Weights) -> dict[str, np.ndarray]:
+    """GGUF's tensors of a Gemma 3."""
+    tensors = {'token_embd.weight': weights.embedding, 'output_norm.weight': weights.final_norm + 1}
+    ends = [a.num_heads * a.head_dim, (a.num_heads + a.num_kv_heads) * a.head_dim]
+    for index, layer in enumerate(weights.layers):
+        query, key, value = jnp.split(layer.query_key_value.T, ends)
+        gate, up = jnp.split(layer.gate_up.T, 2)
         found = {
-            'attn_q': attention['q_einsum']['w'].transpose(0, 2, 1).reshape(-1, a.embed_dim),
-            'attn_k': key.transpose(0, 2, 1).reshape(-1, a.embed_dim),
-            'attn_v': value.transpose(0, 2, 1).reshape(-1, a.embed_dim),
-            'attn_output': attention['attn_vec_einsum']['w'].reshape(-1, a.embed_dim).T,
-            'attn_q_norm': attention['_query_norm']['scale'] + 1,
-            'attn_k_norm': attention['_key_norm']['scale'] + 1,
-            'ffn_gate': gate if a.transpose_gating_einsum else gate.T,
-            'ffn_up': up if a.transpose_gating_einsum else up.T,
-            'ffn_down': layer['mlp']['linear'].T,
-            'attn_norm': layer['pre_attention_norm']['scale'] + 1,
-            'post_attention_norm': layer['post_attention_norm']['scale'] + 1,
-            'ffn_norm': layer['pre_ffw_norm']['scale'] + 1,
-            'post_ffw_norm': layer['post_ffw_norm']['scale'] + 1,
+            'attn_q': query,
+            'attn_k': key,
+            'attn_v': value,
+            'attn_output': layer.attention_output.T,
+            'attn_q_norm': layer.query_norm + 1,
+            'attn_k_norm': layer.key_norm + 1,
+            'ffn_gate': gate,
+            'ffn_up': up,
+            'ffn_down': layer.down.T,
+            'attn_norm': layer.pre_attention_norm + 1,
+            'post_attention_norm': layer.post_attention_norm + 1,
+            'ffn_norm': layer.pre_ffw_norm + 1,
+            'post_ffw_norm': layer.post_ffw_norm + 1,
         }
         tensors |= {f'blk.{index}.{name}.weight': weight for name, weight in found.items()}
     return {name: np.ascontiguousarray(weight) for name, weight in tensors.items()}

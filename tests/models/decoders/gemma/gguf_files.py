@@ -18,7 +18,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def gguf_tensors(a: architectures.Architecture, hub: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def gguf_tensors(a: architectures.GemmaArchitecture, hub: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The hub's tensors as llama.cpp's converter writes them: other names, and norms with the 1 added."""
     tensors = {}
     for name, value in hub.items():
@@ -35,7 +35,7 @@ def gguf_tensors(a: architectures.Architecture, hub: dict[str, np.ndarray]) -> d
     return tensors
 
 
-def gguf_metadata(a: architectures.Architecture) -> dict[str, Any]:
+def gguf_metadata(a: architectures.GemmaArchitecture) -> dict[str, Any]:
     """What the converter says of an architecture, without the name before the first point."""
     metadata: dict[str, Any] = {
         'block_count': a.num_layers, 'embedding_length': a.embed_dim, 'feed_forward_length': a.hidden_dim,

@@ -14,9 +14,9 @@ import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from models.decoders.gemma import gguf_file
 from models.decoders.gemma import vocabulary as vocabulary_module
 from models.decoders.gemma.tokenizer import GemmaTokenizer
+from models.decoders.transformer import gguf_file
 from tests.models.decoders.gemma import tokenizer_reference
 from tests.models.decoders.gemma.gguf_files import write_gguf
 

@@ -14,7 +14,9 @@ import pytest
 
 from models import fetched
 from models.decoders import decoder, family
-from models.decoders.gemma import checkpoints, gguf_file
+from models.decoders.gemma import checkpoints
+from models.decoders.transformer import gguf_file
+from models.decoders.transformer.checkpoint import Place
 
 pytestmark = pytest.mark.heavy
 
@@ -62,15 +64,15 @@ def test_log_probabilities_are_those_of_llama_cpp(
 def test_tensors_are_what_the_package_makes_of_them(gemma_file: pathlib.Path) -> None:
     """One of each quantization in the file."""
     architecture = GEMMA.models[fetched.MODEL]
-    params = checkpoints.load_parameters(architecture, gemma_file, dtype='bfloat16')
+    weights = checkpoints.load_weights(architecture, gemma_file, Place('bfloat16'))
     tensors = gguf_file.read_header(gemma_file).tensors
-    layer = params['layer_0']
+    layer = weights.layers[0]
     places = {
-        'token_embd.weight': params['embedder']['input_embedding'],
-        'blk.0.attn_output.weight': layer['attn']['attn_vec_einsum']['w'].reshape(1024, 640).T,
-        'blk.0.attn_q.weight': layer['attn']['q_einsum']['w'].transpose(0, 2, 1).reshape(1024, 640),
-        'blk.0.ffn_down.weight': layer['mlp']['linear'].T,
-        'blk.0.ffn_up.weight': layer['mlp']['gating_einsum'][1],
+        'token_embd.weight': weights.embedding,
+        'blk.0.attn_output.weight': layer.attention_output.T,
+        'blk.0.attn_q.weight': layer.query_key_value.T[:1024],
+        'blk.0.ffn_down.weight': layer.down.T,
+        'blk.0.ffn_up.weight': layer.gate_up.T[2048:],
     }
     assert {tensors[name].type.name for name in places} == {'Q8_0', 'Q4_K', 'Q5_0', 'Q6_K'}
     for name, found in places.items():

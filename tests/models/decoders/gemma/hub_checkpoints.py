@@ -1,23 +1,28 @@
 """Small models of each generation, random weights as the hub has them, and the logits of `transformers`."""
 
 import dataclasses
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from models.decoders.gemma import architectures
+from models.decoders.gemma import architectures, library
+from models.decoders.transformer import forward
+from models.decoders.transformer.weights import Weights
 
 # Soft caps low enough to bite, windows shorter than the prompt.
-GEMMA1 = architectures.Architecture(
+GEMMA1 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=1,
     attention_types=('global', 'global'), generation=1, use_post_norms=False,
 )  # fmt: skip
-GEMMA2 = architectures.Architecture(
+GEMMA2 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=2,
     attention_types=('local', 'global', 'local'), generation=2, sliding_window_size=4,
     final_logit_softcap=3.0, attn_logits_soft_cap=2.0,
-    query_pre_attn_norm='by_one_over_sqrt_embed_dim_div_num_heads',
+    query_pre_attn_scalar=4,
 )  # fmt: skip
-GEMMA3 = architectures.Architecture(
+GEMMA3 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=2,
     attention_types=('local', 'local', 'global'), generation=3, sliding_window_size=4,
     use_qk_norm=True, transpose_gating_einsum=True, local_base_frequency=10,
@@ -27,7 +32,18 @@ EQUAL_HEADS = dataclasses.replace(GEMMA2, num_kv_heads=4)
 CASES = {'gemma1': GEMMA1, 'gemma2': GEMMA2, 'gemma3': GEMMA3, 'equal heads': EQUAL_HEADS}
 
 
-def hub_tensors(a: architectures.Architecture, prefix: str = 'model.') -> dict[str, np.ndarray]:
+def parameter_shapes(a: architectures.GemmaArchitecture) -> Any:
+    """The library's parameters as a nested dictionary of `jax.ShapeDtypeStruct`, by the library itself."""
+    model = library.make_transformer(a, dtype=jnp.float32)
+    return jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 1), jnp.int32))['params']
+
+
+def all_logits(a: architectures.GemmaArchitecture, weights: Weights, tokens: np.ndarray) -> jax.Array:
+    """One row's logits `[L V]`, by the forward pass of a run."""
+    return forward.logits(a, weights, forward.states(a, weights, jnp.asarray(tokens)[None])[0])
+
+
+def hub_tensors(a: architectures.GemmaArchitecture, prefix: str = 'model.') -> dict[str, np.ndarray]:
     """A random checkpoint under Hugging Face's names and shapes."""
     rng = np.random.default_rng(0)
     tensors = {}
@@ -57,7 +73,9 @@ def hub_tensors(a: architectures.Architecture, prefix: str = 'model.') -> dict[s
     return tensors
 
 
-def oracle(a: architectures.Architecture, tensors: dict[str, np.ndarray], tokens: np.ndarray) -> np.ndarray:
+def oracle(
+    a: architectures.GemmaArchitecture, tensors: dict[str, np.ndarray], tokens: np.ndarray
+) -> np.ndarray:
     """One row's logits `[L V]`, written from `transformers`' modeling files, in float64."""
     weights = {name.removeprefix('model.'): value.astype(np.float64) for name, value in tensors.items()}
 
@@ -77,7 +95,7 @@ def oracle(a: architectures.Architecture, tensors: dict[str, np.ndarray], tokens
     def cap(x: np.ndarray, bound: float | None) -> np.ndarray:
         return x if bound is None else np.tanh(x / bound) * bound
 
-    scalar = a.head_dim if 'head_dim' in a.query_pre_attn_norm else a.embed_dim / a.num_heads
+    scalar = a.query_pre_attn_scalar or a.head_dim
     x = weights['embed_tokens.weight'][tokens] * np.sqrt(a.embed_dim)
     for index, kind in enumerate(a.attention_types):
         layer = f'layers.{index}.'

@@ -11,7 +11,7 @@ import pytest
 from models.records import SyntheticExample
 from pipeline import methods
 from pipeline.asked.config import job_config
-from pipeline.methods.predict import facts
+from pipeline.methods.predict import report as of_predict
 from pipeline.methods.predict.graph import generator_settings
 from pipeline.methods.predict.reference import read_reference
 from pipeline.run import identity
@@ -116,7 +116,7 @@ def test_the_texts_are_a_part_of_what_a_run_is(tmp_path: pathlib.Path) -> None:
 def test_the_path_of_the_reference_is_not_released(tmp_path: pathlib.Path) -> None:
     write_texts(tmp_path / 'public.jsonl', TEXTS)
     run = config(tmp_path)
-    assert 'public.jsonl' not in str(facts.settings(methods.solve(run), ()))
+    assert 'public.jsonl' not in str(of_predict.settings(methods.solve(run), ()))
 
 
 # --- An earlier release ----------------------------------------------------------

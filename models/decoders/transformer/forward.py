@@ -1,9 +1,8 @@
-"""Gemma's forward pass for rows that step together, on the parameters of the gemma library.
+"""The forward pass of a decoder-only transformer, for rows that step together.
 
-The library defines every number, and tests/models/decoders/gemma/decoder_test.py holds this to its
-logits for every kind of architecture. What differs is where the numbers lie. The library's cached
-step copies keys and values that it only reads, and multiplies weights as they are stored for
-training. Here
+The gemma library defines every number of Gemma, and tests/models/decoders/gemma/decoder_test.py holds this to
+its logits for every kind of architecture. It differs in where the numbers lie. The library's cached step
+copies keys and values that it only reads, and multiplies weights as they are stored for training. Here
 
 * weights are arranged as they are multiplied (`weights.py`);
 * the prompts' keys and values are written once, and a step reads them where they lie; a step writes
@@ -25,9 +24,16 @@ from typing import NamedTuple
 
 from etils import epy
 
-from models.decoders.gemma.architectures import Architecture, AttentionType
-from models.decoders.gemma.layer import KeysValues, attention_shares, normed, product, through_layer, window
-from models.decoders.gemma.weights import Weights
+from models.decoders.transformer.architecture import Architecture, AttentionType
+from models.decoders.transformer.layer import (
+    KeysValues,
+    attention_shares,
+    normed,
+    product,
+    through_layer,
+    window,
+)
+from models.decoders.transformer.weights import Weights
 
 with epy.lazy_imports():
     import jax
@@ -89,8 +95,12 @@ def read_prompts(
         # Whole blocks of 8 rows, or single ones: see `family.ROWS_MULTIPLE`.
         wanted = 1 if prompt_slots >= _PIECE_TOKENS else 8 * -(-_PIECE_TOKENS // (8 * prompt_slots))
         size = math.gcd(rows, wanted)
-        pieces = jax.tree.map(lambda of: of.reshape(rows // size, size, *of.shape[1:]), (tokens, lengths))
-        states, prompt = jax.tree.map(lambda of: of.reshape(rows, *of.shape[2:]), jax.lax.map(read, pieces))
+        pieces = jax.tree.map(
+            lambda array: array.reshape(rows // size, size, *array.shape[1:]), (tokens, lengths)
+        )
+        states, prompt = jax.tree.map(
+            lambda array: array.reshape(rows, *array.shape[2:]), jax.lax.map(read, pieces)
+        )
     else:
         states, prompt = read((tokens, lengths))
     a, dtype = architecture, weights.embedding.dtype
@@ -110,12 +120,12 @@ def _read(
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
     x, kept = read_all(a, weights, tokens)
     last = x[jnp.arange(len(lengths)), lengths - 1]
-    return normed(last, weights.final_norm), kept
+    return normed(a, last, weights.final_norm), kept
 
 
 def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """States `[m L D]` float32 after every token of texts `[m L]`; a token changes none before it."""
-    return normed(read_all(architecture, weights, tokens)[0], weights.final_norm)
+    return normed(architecture, read_all(architecture, weights, tokens)[0], weights.final_norm)
 
 
 def read_all(
@@ -181,8 +191,8 @@ def append(
     read, most = _compiled_once() if compile_once else _read_tokens, tokens.shape[-1]
 
     def reading(length: int) -> Callable[[], tuple[jax.Array, tuple[KeysValues, ...]]]:
-        def padded(of: jax.Array, axis: int) -> jax.Array:
-            return jnp.pad(of, [(0, most - length if axis == place else 0) for place in range(of.ndim)])
+        def padded(array: jax.Array, axis: int) -> jax.Array:
+            return jnp.pad(array, [(0, most - length if axis == place else 0) for place in range(array.ndim)])
 
         def of_length() -> tuple[jax.Array, tuple[KeysValues, ...]]:
             states, slots = read(architecture, weights, cache, tokens[..., :length], count, offset)
@@ -278,32 +288,34 @@ def _read_tokens(
                 product('mkqp,mkph->mkqh', share, part.values)
                 for share, part in zip(of_parts, parts, strict=True)
             ]
-            found = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
-            return found.transpose(0, 2, 1, 3, 4), new
+            values = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
+            return values.transpose(0, 2, 1, 3, 4), new
 
         x, slot = through_layer(a, kind, layer, x, positions, attend)
         slots.append(slot)
     last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
-    return normed(last, weights.final_norm), tuple(slots)
+    return normed(a, last, weights.final_norm), tuple(slots)
 
 
 def logits(
     architecture: Architecture, weights: Weights, states: jax.Array, columns: jax.Array | None = None
 ) -> jax.Array:
     """The output layer: `[m V]` float32 of states `[m D]`, or `[m C]` of the columns `[C]` alone."""
-    table, rows = weights.embedding, len(states)
+    table, rows = weights.output_layer, len(states)
     if columns is not None:
         table = jnp.take(table, columns, axis=0, mode='clip')
     states = states.astype(table.dtype)
     if table.dtype != jnp.float32 and rows < 8:
         # A processor's product of few rows in bfloat16 falls back to a loop ten times as slow.
         states = jnp.pad(states, ((0, 8 - rows), (0, 0)))
-    found = product('md,vd->mv', states, table)[:rows]
+    raw = product('md,vd->mv', states, table)[:rows]
     cap = architecture.final_logit_softcap
-    return found if cap is None else jnp.tanh(found / cap) * cap
+    return raw if cap is None else jnp.tanh(raw / cap) * cap
 
 
 def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
-    """`[... D]` float32; the factor is rounded as the library rounds it."""
+    """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
+    if not a.scales_embedding:
+        return weights.embedding[tokens].astype(jnp.float32)
     factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
     return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)

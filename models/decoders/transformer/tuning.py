@@ -1,8 +1,6 @@
-"""Gemma as a `Tunable`: log probabilities of texts, to be differentiated by low-rank factors or all weights.
+"""A transformer as a `Tunable`: log probabilities of texts, to be differentiated by an adapter.
 
-The gemma library has adapters of its own (`gm.nn.LoRA`), for its modules. Texts are sampled by this
-project's forward pass, whose matrices are arranged otherwise; so it trains what it samples
-with, through the very same functions.
+Texts are sampled by the very functions that are differentiated here (`layer.py`, `forward.py`).
 
 Three things save time, and change no number but by rounding; and a fourth saves memory for time:
 
@@ -24,9 +22,9 @@ from typing import Any
 
 from etils import epy
 
-from models.decoders.gemma import forward
-from models.decoders.gemma.architectures import Architecture, AttentionType
-from models.decoders.gemma.layer import (
+from models.decoders.transformer import forward
+from models.decoders.transformer.architecture import Architecture, AttentionType
+from models.decoders.transformer.layer import (
     KeysValues,
     Multiply,
     attention_shares,
@@ -36,7 +34,7 @@ from models.decoders.gemma.layer import (
     through_layer,
     window,
 )
-from models.decoders.gemma.weights import Adapted, Weights, adapt
+from models.decoders.transformer.weights import Adapted, Weights, adapt
 
 with epy.lazy_imports():
     import jax
@@ -57,7 +55,7 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
     weights = adapt(weights, adapter)
     slots = jnp.arange(tokens.shape[1])
     x = forward.embedded(architecture, weights, tokens)
-    found = []
+    multiplied = []
     for kind, layer in zip(architecture.attention_types, weights.layers, strict=True):
         of_layer: dict[str, jax.Array] = {}
 
@@ -69,10 +67,10 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
 
         attend = forward.to_itself(architecture, kind, slots)
         x, _ = through_layer(architecture, kind, layer, x, slots, attend, multiply)
-        found.append(of_layer)
-    # Of the last layer nothing else is seen by what follows.
-    found[-1] = {'query_key_value': found[-1]['query_key_value']}
-    return tuple(found)
+        multiplied.append(of_layer)
+    # Later tokens see nothing else of the last layer.
+    multiplied[-1] = {'query_key_value': multiplied[-1]['query_key_value']}
+    return tuple(multiplied)
 
 
 def log_probabilities(
@@ -106,11 +104,11 @@ def log_probabilities(
     def of_layer(
         kind: AttentionType,
         layer: Any,
-        found: dict[str, jax.Array] | None,
+        of_matrices: dict[str, jax.Array] | None,
         of_instruction: jax.Array,
         x: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        multiply = None if found is None else _as_known(found)
+        multiply = None if of_matrices is None else _as_known(of_matrices)
         of_instruction, prompt = through_layer(
             a, kind, layer, of_instruction, slots, forward.to_itself(a, kind, slots), multiply
         )
@@ -123,18 +121,18 @@ def log_probabilities(
         seen = jnp.concatenate([before, jnp.broadcast_to(among, (ways, *among.shape))], axis=-1)
 
         def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
-            own = KeysValues(key.transpose(0, 1, 3, 4, 2), value.transpose(0, 1, 3, 2, 4))
+            texts_kept = KeysValues(key.transpose(0, 1, 3, 4, 2), value.transpose(0, 1, 3, 2, 4))
             scores = jnp.concatenate(
                 [
                     product('cwqkgh,wkhp->cwkgqp', query, prompt.keys),
-                    product('cwqkgh,cwkhp->cwkgqp', query, own.keys),
+                    product('cwqkgh,cwkhp->cwkgqp', query, texts_kept.keys),
                 ],
                 axis=-1,
             )
             shares = attention_shares(a, scores, seen[:, None, None]).astype(query.dtype)
             of_prompt, of_own = jnp.split(shares, [prompt.keys.shape[-1]], axis=-1)
             mixed = product('cwkgqp,wkph->cwqkgh', of_prompt, prompt.values)
-            return mixed + product('cwkgqp,cwkph->cwqkgh', of_own, own.values), own
+            return mixed + product('cwkgqp,cwkph->cwqkgh', of_own, texts_kept.values), texts_kept
 
         x, _ = through_layer(a, kind, layer, x, positions, attend)
         return of_instruction, x
@@ -144,17 +142,17 @@ def log_probabilities(
         if remat:
             through = jax.checkpoint(through)
         of_instruction, x = through(layer, None if known is None else known[index], of_instruction, x)
-    states = normed(x, weights.final_norm).reshape(-1, x.shape[-1])
+    states = normed(a, x, weights.final_norm).reshape(-1, x.shape[-1])
     targets = jnp.broadcast_to(texts[:, None], (count, ways, len(places)))
     of_targets = _of_targets_in_pieces if trains_all else _of_targets
     return of_targets(a, weights, states, targets.reshape(-1)).reshape(targets.shape)
 
 
-def _as_known(found: dict[str, jax.Array]) -> Multiply:
+def _as_known(of_matrices: dict[str, jax.Array]) -> Multiply:
     """Takes products that are at hand; multiplies by matrices whose products are not, which nothing reads."""
 
     def multiply(name: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
-        return _known(x, weight, found[name]) if name in found else matmul(x, weight)
+        return _known(x, weight, of_matrices[name]) if name in of_matrices else matmul(x, weight)
 
     return multiply
 
@@ -162,22 +160,22 @@ def _as_known(found: dict[str, jax.Array]) -> Multiply:
 # --- A product that is known ---------------------------------------------------------
 
 
-def _known(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> jax.Array:
-    """`found`, which is `matmul(x, weight)`; its gradient is that of the product."""
+def _known(x: jax.Array, weight: jax.Array | Adapted, result: jax.Array) -> jax.Array:
+    """`result`, which is `matmul(x, weight)`; its gradient is that of the product."""
 
     @jax.custom_vjp
-    def of(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> jax.Array:
-        return found
+    def known(x: jax.Array, weight: jax.Array | Adapted, result: jax.Array) -> jax.Array:
+        return result
 
-    def forward_pass(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> Any:
-        return found, (x, weight)
+    def forward_pass(x: jax.Array, weight: jax.Array | Adapted, result: jax.Array) -> Any:
+        return result, (x, weight)
 
     def backward_pass(kept: Any, gradient: jax.Array) -> Any:
         # The product that is computed here is used by nothing, and left out by the compiler.
         return *jax.vjp(matmul, *kept)[1](gradient), None
 
-    of.defvjp(forward_pass, backward_pass)
-    return of(x, weight, found)
+    known.defvjp(forward_pass, backward_pass)
+    return known(x, weight, result)
 
 
 # --- The output layer ----------------------------------------------------------------
@@ -187,7 +185,7 @@ def _of_targets(a: Architecture, weights: Weights, states: jax.Array, targets: j
     """`[n]` log probabilities of targets `[n]` after states `[n D]`, to be differentiated by states alone."""
 
     @jax.custom_vjp
-    def of(states: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
+    def chosen(states: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
         return _in_one_pass(a, table, states, targets)[0]
 
     def forward_pass(states: jax.Array, table: jax.Array, targets: jax.Array) -> Any:
@@ -196,8 +194,8 @@ def _of_targets(a: Architecture, weights: Weights, states: jax.Array, targets: j
     def backward_pass(by_states: jax.Array, gradient: jax.Array) -> Any:
         return gradient[:, None] * by_states, None, None
 
-    of.defvjp(forward_pass, backward_pass)
-    return of(states, weights.embedding, targets)
+    chosen.defvjp(forward_pass, backward_pass)
+    return chosen(states, weights.output_layer, targets)
 
 
 def _in_one_pass(

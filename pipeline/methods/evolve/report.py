@@ -1,12 +1,19 @@
-"""What a report says of a run of votes on texts: its facts and its settings."""
+"""The report of a run of votes on texts: its facts and settings, and the files beside the corpus."""
 
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
+
 from models.evolution.settings import EvolutionSettings
-from models.privacy.report import Voted
+from models.privacy.report import PrivacyReport, Voted
 from pipeline.methods import report_settings
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import RefineSettings
+from pipeline.pages import dataset_card, report_page
+from transforms.durable import read_file
+from transforms.evolve.files import candidates_name, votes_name
+from transforms.run_files import CARD, REPORT_PAGE, ROUNDS_FOLDER
+from transforms.write import Files
 
 _OF_VOTES = ('nearest', 'vote_noise', 'embedder', 'form_share')
 # Settings that the report shows, in its order: of texts that are sampled, and of those that are given.
@@ -71,3 +78,17 @@ def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         for name in _OF_MODEL:
             found.pop(name, None)
     return found
+
+
+def files(run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> Files:
+    """The files beside the corpus, by name."""
+    rounds = run.params.rounds
+    names = [name(number) for number in range(1, rounds + 1) for name in (candidates_name, votes_name)]
+    if prepared.unvoted_per_label:
+        names.append(candidates_name(rounds + 1))
+    folder = FileSystems.join(run.work_dir, ROUNDS_FOLDER)
+    return {
+        REPORT_PAGE: report_page.render_html(privacy_report).encode(),
+        CARD: dataset_card.render_card(privacy_report, columns=run.columns.meanings).encode(),
+        **{f'{ROUNDS_FOLDER}/{name}': read_file(FileSystems.join(folder, name)) for name in names},
+    }

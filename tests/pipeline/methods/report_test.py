@@ -7,9 +7,9 @@ import pytest
 
 from pipeline.asked.config import settings_of
 from pipeline.methods import METHODS
-from pipeline.methods.evolve import facts as evolve
-from pipeline.methods.fine_tune import facts as fine_tune
-from pipeline.methods.predict import facts as predict
+from pipeline.methods.evolve import report as evolve
+from pipeline.methods.fine_tune import report as fine_tune
+from pipeline.methods.predict import report as predict
 
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
     'predict': (predict.SHOWN, predict.HIDDEN),

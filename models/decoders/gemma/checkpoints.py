@@ -1,23 +1,20 @@
-"""Reads model weights: Hugging Face safetensors, a GGUF file, or an Orbax directory."""
+"""Reads Gemma's weights: Hugging Face safetensors, a GGUF file, or an Orbax directory."""
 
 import os
 import pathlib
 
-import jax
 from etils import epath
 
-from models.decoders.gemma import architectures, gguf_file
-from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.checkpoints import gguf, orbax, safetensors
+from models.decoders.gemma import library
+from models.decoders.gemma.architectures import GemmaArchitecture
+from models.decoders.gemma.formats import GGUF, HUB
+from models.decoders.transformer import gguf_file, safetensors
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.weights import Weights
 
 
-def load_parameters(
-    architecture: architectures.Architecture,
-    path: str | os.PathLike[str],
-    *,
-    dtype: jax.typing.DTypeLike,
-) -> gemma.Parameters:
-    """Reads the text parameters of a checkpoint.
+def load_weights(architecture: GemmaArchitecture, path: str | os.PathLike[str], place: Place) -> Weights:
+    """Reads the text model's weights.
 
     A file is read as GGUF, whatever its quantization. A folder with `*.safetensors` is read
     as Hugging Face's, one file or many with an index; any other is taken for an Orbax
@@ -31,10 +28,7 @@ def load_parameters(
     Args:
         architecture: What the checkpoint should hold.
         path: The file or folder. Safetensors and GGUF must be on a local file system.
-        dtype: Type to convert the weights to.
-
-    Returns:
-        The nested parameters of the gemma library, as `jax.Array`.
+        place: Where the weights are to lie, and in which type.
 
     Raises:
         FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.
@@ -44,16 +38,16 @@ def load_parameters(
     _check_is_there(checkpoint)
     is_orbax = checkpoint.is_dir() and not any(checkpoint.glob('*.safetensors'))
     if is_orbax:
-        return gemma.load_orbax(architecture, path, dtype=dtype)
+        return library.to_weights(architecture, library.load_orbax(path), place)
     if '://' in str(path):
         raise ValueError(
             f'Expected safetensors or GGUF on a local file system, got path={str(path)!r}. Copy it first.'
         )
-    load = safetensors.load if checkpoint.is_dir() else gguf.load
-    return load(architecture, pathlib.Path(path), dtype=dtype)
+    format_ = HUB if checkpoint.is_dir() else GGUF
+    return format_.load(architecture, pathlib.Path(path), place)
 
 
-def check_files(architecture: architectures.Architecture, path: str | os.PathLike[str]) -> None:
+def check_files(architecture: GemmaArchitecture, path: str | os.PathLike[str]) -> None:
     """Refuses a local checkpoint that is not of this architecture, without reading its weights.
 
     Safetensors and GGUF tell names, shapes and types in their headers, GGUF the numbers of
@@ -66,11 +60,11 @@ def check_files(architecture: architectures.Architecture, path: str | os.PathLik
     checkpoint = pathlib.Path(path)
     _check_is_there(checkpoint)
     if checkpoint.is_file():
-        gguf.check(architecture, checkpoint)
+        GGUF.check(architecture, checkpoint)
     elif any(checkpoint.glob('*.safetensors')):
-        safetensors.check(architecture, checkpoint)
+        HUB.check(architecture, checkpoint)
     else:
-        orbax.check(architecture, checkpoint)
+        library.check_orbax(architecture, checkpoint)
 
 
 def has_chat_template(path: str | os.PathLike[str]) -> bool | None:

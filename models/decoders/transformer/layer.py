@@ -1,4 +1,4 @@
-"""One layer of Gemma: norms, rotary positions, attention's shares and the feed-forward part, in float32.
+"""One layer: norms, rotary positions, attention's shares and the feed-forward part, in float32.
 
 Symbols are those of `Architecture`: D F N K H; and m rows, q tokens of a row, G = N/K query heads for a key
 head.
@@ -12,26 +12,25 @@ from typing import Any, NamedTuple
 
 from etils import epy
 
-from models.decoders.gemma.architectures import Architecture, AttentionType
-from models.decoders.gemma.weights import Adapted, Layer
+from models.decoders.transformer.architecture import Architecture, AttentionType
+from models.decoders.transformer.weights import Adapted, Layer
 
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# The score of a slot that may not be seen, and the variance of a norm that has none: the library's.
+# The score of a slot that may not be seen: the gemma library's.
 _UNSEEN = -2.3819763e38
-_EPSILON = 1e-6
 
 
 class KeysValues(NamedTuple):
-    """What one layer keeps of some slots, of every row."""
+    """The keys and values of one layer, in some slots of every row."""
 
     keys: jax.Array  # [m, K, H, slots]
     values: jax.Array  # [m, K, slots, H]
 
 
-# Of a matrix's name, `[... A]` and the matrix `[A B]`, their product `[... B]`.
+# A product `[... B]` of a matrix's name, `[... A]` and the matrix `[A B]`.
 type Multiply = Callable[[str, jax.Array, jax.Array | Adapted], jax.Array]
 
 
@@ -52,27 +51,29 @@ def through_layer(
     """
     multiply = multiply or _by_weight
     leading, dtype = x.shape[:-1], layer.query_key_value.dtype
-    heads = multiply('query_key_value', normed(x, layer.pre_attention_norm), layer.query_key_value)
+    heads = multiply('query_key_value', normed(a, x, layer.pre_attention_norm), layer.query_key_value)
     heads = heads.reshape(*leading, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
     query, key, value = jnp.split(heads, [a.num_heads, a.num_heads + a.num_kv_heads], axis=-2)
     rotation = _rotation(a, kind, positions)
-    query = _rotated(normed(query, layer.query_norm), rotation) * a.query_scale
-    key = _rotated(normed(key, layer.key_norm), rotation)
+    query = _rotated(normed(a, query, layer.query_norm), rotation) * a.query_scale
+    key = _rotated(normed(a, key, layer.key_norm), rotation)
     query = query.reshape(*leading, a.num_kv_heads, a.num_heads // a.num_kv_heads, a.head_dim)
     mixed, kept = attend(query.astype(dtype), key.astype(dtype), value.astype(dtype))
     output = multiply('attention_output', mixed.reshape(*leading, -1), layer.attention_output)
-    x = x + normed(output, layer.post_attention_norm)
-    gate, up = jnp.split(multiply('gate_up', normed(x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
-    output = multiply('down', jax.nn.gelu(gate) * up, layer.down)
-    return x + normed(output, layer.post_ffw_norm), kept
+    x = x + normed(a, output, layer.post_attention_norm)
+    gate, up = jnp.split(multiply('gate_up', normed(a, x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
+    activation = jax.nn.gelu if a.activation == 'gelu' else jax.nn.silu
+    output = multiply('down', activation(gate) * up, layer.down)
+    return x + normed(a, output, layer.post_ffw_norm), kept
 
 
-def normed(x: jax.Array, scale: jax.Array | None) -> jax.Array:
+def normed(a: Architecture, x: jax.Array, scale: jax.Array | None) -> jax.Array:
     """Root mean square norm over the last axis; `x` itself where the model has none here."""
     if scale is None:
         return x
     variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(variance + _EPSILON) * (1 + scale.astype(jnp.float32))
+    normalized, factor = x * jax.lax.rsqrt(variance + a.norm_epsilon), scale.astype(jnp.float32)
+    return normalized * (1 + factor if a.norms_add_one else factor)
 
 
 def _rotation(a: Architecture, kind: AttentionType, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -127,7 +128,7 @@ def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
     """The product of float32 by another type. JAX's own way back would convert the weight to float32."""
 
     @jax.custom_vjp
-    def of(x: jax.Array, weight: jax.Array) -> jax.Array:
+    def multiply(x: jax.Array, weight: jax.Array) -> jax.Array:
         return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
 
     def forward_pass(x: jax.Array, weight: jax.Array) -> Any:
@@ -147,8 +148,8 @@ def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
         )
         return of_x, of_weight.astype(weight.dtype)
 
-    of.defvjp(forward_pass, backward_pass)
-    return of
+    multiply.defvjp(forward_pass, backward_pass)
+    return multiply
 
 
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:

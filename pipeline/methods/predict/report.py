@@ -1,4 +1,4 @@
-"""What reports say of a run of private prediction: its facts, its settings, its clusters and its losses."""
+"""The report of a run of private prediction: its facts, settings, losses, and the pages beside the corpus."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,11 +10,14 @@ from models.finetuning.adapter import AdapterCard
 from models.privacy import earlier_release, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
-from models.privacy.report import GivenReference, Predicted
+from models.privacy.report import GivenReference, Predicted, PrivacyReport
 from models.records import BatchId
 from pipeline.methods import report_settings
 from pipeline.methods.predict.run import PredictionRun
 from pipeline.methods.predict.settings import EMBEDDERS
+from pipeline.pages import dataset_card, report_page
+from transforms.run_files import CARD, REPORT_PAGE
+from transforms.write import Files
 
 # Settings that the report shows, in its order.
 SHOWN = (
@@ -152,3 +155,11 @@ def _clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
             report.CenterCounts(label=label, kept=kept, counts=counts) for label, kept, counts in cells
         ),
     )
+
+
+def files(run: PredictionRun, privacy_report: PrivacyReport) -> Files:
+    """The report as a page, and the card of the corpus."""
+    # What language other models write in nobody declared.
+    languages = () if run.method.model != 'bundled' else ('en',)
+    card = dataset_card.render_card(privacy_report, languages=languages, columns=run.columns.meanings)
+    return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}

@@ -9,7 +9,7 @@ from models.privacy.randomness import RunKey
 from pipeline import methods
 from pipeline.asked.config import job_config
 from pipeline.methods import canary_audit
-from pipeline.methods.predict import canaries
+from pipeline.methods.predict import audit
 from pipeline.settings.job_config import JobConfig
 from tests.samples import needs_model
 
@@ -45,7 +45,7 @@ def config(tmp_path: pathlib.Path) -> JobConfig:
 def test_batches_hold_every_record_or_unit_once(config: JobConfig, changes: dict[str, object]) -> None:
     changed = config.replace(**changes)
     run = methods.solve(changed)
-    plan, batches = canaries.form_batches(run, RunKey(bytes(32)), canary_audit.records_of(run))
+    plan, batches = audit.form_batches(run, RunKey(bytes(32)), canary_audit.records_of(run))
     assert [batch.batch_id for batch in batches] == list(plan.batch_ids())
     texts = [text for batch in batches for context in batch.contexts for text in context.texts]
     assert len(texts) == len(set(texts))

@@ -1,0 +1,220 @@
+"""How weights are made of a checkpoint's tensors, and the refusal of tensors of another model.
+
+The tensors of a format are matched with an architecture as a tree of `Part`s in the form of `Weights`. Files
+say their tensors' names and shapes before any number is read, so both are compared first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from etils import epy
+
+from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.weights import Weights, tree
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+# Items that an error lists before it only counts.
+LISTED = 3
+REMEDY = 'Choose the model that the checkpoint was made for.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One weight, and how it is made of a checkpoint's tensors.
+
+    Attributes:
+        sources: Shapes of the tensors by name.
+        arrange: Makes the weight of those tensors, in their order.
+    """
+
+    sources: Mapping[str, tuple[int, ...]]
+    arrange: Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Names:
+    """Names of a model's tensors in a format that stores matrices as `[outputs inputs]`, each by itself.
+
+    Names of a layer's tensors have `{}` for its number; a model without a tensor needs no name for it.
+
+    Attributes:
+        norms_hold_one: Whether norms are stored with the 1 of `Architecture.norms_add_one` added.
+        embedding_rows: Rows that a file's embedding may have in place of V. Rows that it lacks become zeros,
+            and further ones are cut off, so no token of a text may be among them.
+    """
+
+    embedding: str
+    final_norm: str
+    output: str
+    query: str
+    key: str
+    value: str
+    attention_output: str
+    gate: str
+    up: str
+    down: str
+    pre_attention_norm: str
+    pre_ffw_norm: str
+    post_attention_norm: str = ''
+    post_ffw_norm: str = ''
+    query_norm: str = ''
+    key_norm: str = ''
+    norms_hold_one: bool = False
+    embedding_rows: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Puts weights where they are to lie, one after another, so that none lies in memory twice for long.
+
+    Attributes:
+        dtype: Their type.
+        sharding: Their devices; None for the first one.
+    """
+
+    dtype: jax.typing.DTypeLike
+    sharding: jax.sharding.NamedSharding | None = None
+
+    def __call__(self, weight: Any) -> jax.Array:
+        return jax.device_put(jnp.asarray(weight, self.dtype), self.sharding)
+
+
+def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
+    """The parts of each weight, as a tree in the form of the weights.
+
+    Args:
+        architecture: What the checkpoint should hold.
+        names: Of its tensors.
+        rows: The embedding's in the file.
+    """
+    a = architecture
+    wide, narrow = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
+    rows = rows if rows == names.embedding_rows else a.num_embed
+    # The 1 is taken off before the type is narrowed: 1 + w has fewer digits left for w.
+    one = np.float32(names.norms_hold_one)
+    # Outputs of the stored matrices that make one of ours.
+    outputs = {
+        'query_key_value': {names.query: wide, names.key: narrow, names.value: narrow},
+        'attention_output': {names.attention_output: a.embed_dim},
+        'gate_up': {names.gate: a.hidden_dim, names.up: a.hidden_dim},
+        'down': {names.down: a.embed_dim},
+    }
+
+    def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
+        if field in outputs:
+            return Part(
+                sources={name.format(index): (size, shape[0]) for name, size in outputs[field].items()},
+                arrange=lambda *stored: np.concatenate(stored).T,
+            )
+        name = getattr(names, field).format(index)
+        if field in ('embedding', 'output'):
+            return Part(
+                sources={name: (rows, a.embed_dim)}, arrange=lambda stored: _with_rows(stored, a.num_embed)
+            )
+        return Part(sources={name: shape}, arrange=lambda norm: norm - one if one else norm)
+
+    return tree(a, part)
+
+
+def _with_rows(table: Any, rows: int) -> Any:
+    """Cut, or padded with zeros; itself where nothing is to do."""
+    if len(table) == rows:
+        return table
+    return table[:rows] if len(table) > rows else np.pad(table, ((0, rows - len(table)), (0, 0)))
+
+
+def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
+    """The weights, made one after another.
+
+    Args:
+        parts: Of each weight.
+        tensor: Reads a tensor by its name.
+        place: Where they are to lie, and in which type.
+    """
+
+    def weight(part: Part) -> jax.Array:
+        return place(part.arrange(*map(tensor, part.sources)))
+
+    weights: Weights = jax.tree.map(weight, parts)
+    return weights
+
+
+def sources(parts: Weights) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors by name."""
+    return {name: shape for part in jax.tree.leaves(parts) for name, shape in part.sources.items()}
+
+
+def check_shapes(
+    shapes: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    ignored: Sequence[str] = (),
+) -> None:
+    """Refuses a checkpoint whose tensors are not those of an architecture.
+
+    Args:
+        shapes: Shapes of the checkpoint's tensors by name.
+        expected: Shapes that they should have, of all weights.
+        ignored: Beginnings of names of tensors that are no weight of the text model.
+
+    Raises:
+        ValueError: Names the first tensors that are missing, surplus or of another shape, and counts them.
+    """
+    if missing := sorted(expected.keys() - shapes.keys()):
+        raise ValueError(
+            f'Expected every weight of the model, got none for names={listed(missing)}. {REMEDY}'
+        )
+    surplus = sorted(name for name in shapes.keys() - expected.keys() if not name.startswith(tuple(ignored)))
+    if surplus:
+        raise ValueError(f'Expected no further weights, got names={listed(surplus)}. {REMEDY}')
+    misshapen = [
+        f'{name}: expected {shape}, found {shapes[name]}'
+        for name, shape in expected.items()
+        if shapes[name] != shape
+    ]
+    if misshapen:
+        raise ValueError(f'Expected weights in the shapes of the model, got {listed(misshapen)}. {REMEDY}')
+
+
+def listed(items: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f' and {len(items) - LISTED} more' if len(items) > LISTED else ''
+    return '; '.join(items[:LISTED]) + more
+
+
+def refuse_numbers[A: Architecture](
+    architecture: A, models: Mapping[str, A], differences: Callable[[A], Sequence[str]]
+) -> None:
+    """Refuses a checkpoint that says other numbers than an architecture's.
+
+    Args:
+        architecture: What the checkpoint should hold.
+        models: The family's architectures by name.
+        differences: Where a checkpoint's numbers are not an architecture's, in words.
+
+    Raises:
+        ValueError: What differs, and which model has the checkpoint's numbers.
+    """
+    if complaints := differences(architecture):
+        fitting = [name for name, known in models.items() if not differences(known)]
+        remedy = f'Its numbers are those of --model {" or ".join(fitting)}.' if fitting else REMEDY
+        raise ValueError(f'Expected the numbers of the chosen model, got {listed(complaints)}. {remedy}')
+
+
+def differences_of_sizes(
+    architecture: Architecture, *, layers: int | None, width: int | None, hidden: int | None
+) -> list[str]:
+    """Where a checkpoint's depth and widths are not an architecture's; None where its files do not tell."""
+    sizes = {'num_layers': layers, 'embed_dim': width, 'hidden_dim': hidden}
+    return [
+        f'{name}={value} where {getattr(architecture, name)} is expected'
+        for name, value in sizes.items()
+        if value is not None and value != getattr(architecture, name)
+    ]

@@ -1,0 +1,173 @@
+"""A transformer as a `Decoder`, on all local devices, and as an encoder of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import psutil
+
+from models.decoders import decoder as decoder_lib
+from models.decoders.transformer import forward
+from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.weights import Adapter, Weights, adapt
+
+# Rows of one micro-batch spread over the local devices along this mesh axis.
+_ROWS = 'rows'
+
+# Numbers of tokens that a step has programs for, beside the most that it may append. Where arithmetic is the
+# bottleneck a token that is read for nothing costs half of one that is read by itself, or more; an
+# accelerator, which waits for the weights, reads a few tokens in the time of one.
+_LENGTHS = (1, 2, 4)
+
+
+def on_all_devices(*axes: str) -> jax.sharding.NamedSharding:
+    """Over all local devices: split along its first axis where one is named, else a copy on each."""
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), (_ROWS,))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+
+
+@final
+class TransformerDecoder(decoder_lib.Decoder):
+    """A `Decoder` with a cache, in micro-batches whose rows are spread over all local devices."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        weights: Weights,
+        *,
+        shapes: decoder_lib.Shapes,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """Copies the weights to each device that does not hold them.
+
+        Args:
+            architecture: The numbers of the model.
+            weights: Its weights; their type is that of cache and products.
+            shapes: The public shapes; the micro-batch size must be a multiple of the
+                number of local devices.
+            adapter: Low-rank factors that are added to the matrices, or a difference that is added to all
+                weights, in float32; None for none.
+        """
+        devices = jax.local_devices()
+        if shapes.micro_batch_size % len(devices):
+            raise ValueError(
+                f'Expected micro_batch_size to be a multiple of the {len(devices)} local devices, '
+                f'got micro_batch_size={shapes.micro_batch_size}. Round it up.'
+            )
+        self.shapes = shapes
+        self.vocab_size = architecture.num_embed
+        self._architecture = architecture
+        # Activations of few rows at a time stay in a processor's cache; an accelerator wants all rows.
+        self._in_pieces = len(devices) == 1 and devices[0].platform == 'cpu'
+        self._lengths = _LENGTHS if self._in_pieces else (1,)
+        self._by_row = on_all_devices(_ROWS)
+        everywhere = on_all_devices()
+        self.weights = jax.device_put(weights, everywhere)
+        if adapter is not None:
+            # A difference is added weight after weight: it need not lie there whole.
+            is_difference = isinstance(adapter, Weights)
+            placed = adapter if is_difference else jax.device_put(adapter, everywhere)
+            self.weights = adapt(self.weights, placed)
+        self._prefill = jax.jit(self._prefill_micro_batch)
+
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Decoder.prefill`."""
+        size, length = together or self.shapes.micro_batch_size, self.shapes.max_prompt_tokens
+        self._check_memory(len(prompts))
+        tokens = np.zeros((len(prompts), length), np.int32)
+        lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        results = []
+        for first in range(0, len(prompts), size):
+            rows = slice(first, first + size)
+            placed = jax.device_put((tokens[rows], lengths[rows]), self._by_row)
+            results.append(self._prefill(self.weights, *placed))
+        states, caches = zip(*results, strict=True)
+        return states, caches
+
+    def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
+        """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache, both by row."""
+        states, cache = forward.read_prompts(
+            self._architecture,
+            weights,
+            tokens,
+            lengths,
+            example_slots=self.shapes.example_slots,
+            in_pieces=self._in_pieces,
+        )
+        return jax.lax.with_sharding_constraint((states, cache), self._by_row)
+
+    def append(
+        self, weights: Any, cache: tuple[Any, ...], tokens: Any, count: Any, offset: Any
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Decoder.append`."""
+        results = [
+            forward.append(
+                self._architecture,
+                weights,
+                part,
+                tokens,
+                count,
+                offset,
+                lengths=self._lengths,
+                compile_once=self._in_pieces,
+            )
+            for part in cache
+        ]
+        states, caches = zip(*results, strict=True)
+        return states, caches
+
+    def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
+        """See `Decoder.logits`."""
+        return forward.logits(self._architecture, weights, states, columns)
+
+    def _check_memory(self, rows: int) -> None:
+        """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""
+        devices = jax.local_devices()
+        stats = devices[0].memory_stats() or {}
+        if 'bytes_limit' in stats:
+            free = (stats['bytes_limit'] - stats['bytes_in_use']) * len(devices)
+        else:  # the host's own memory, what it can drop from its file cache counted in
+            free = psutil.virtual_memory().available
+        itemsize = self.weights.embedding.dtype.itemsize
+        cache = rows * self.shapes.cache_length * self._architecture.cache_bytes_per_token(itemsize)
+        columns = min(self.vocab_size, self.shapes.columns or self.vocab_size)
+        logits = rows * columns * (itemsize + 4)
+        if cache + logits > free:
+            # The number of contexts in a batch is private, so the text does not give it.
+            raise MemoryError(
+                f'Expected the contexts of a batch to fit on the device, got '
+                f'batch rows that need more than the free {free / 2**30:.1f} GiB. '
+                'Lower max_prompt_tokens, max_example_tokens or batch_size, or use more devices.'
+            )
+
+
+def pooled_states(
+    architecture: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array
+) -> jax.Array:
+    """The mean hidden state of each text, for embeddings.
+
+    The states are those of the last layer after the final norm. The mean runs over a text's own tokens: the
+    start of text carries none of it, and padding is masked. Every row is computed on its own.
+
+    Args:
+        architecture: The numbers of the model.
+        weights: Its weights.
+        tokens: `[m L]` int32, of which each row begins with the start of text.
+        lengths: `[m]`, the start of text counted in.
+
+    Returns:
+        `[m D]` float32, a row of zeros for a text without tokens.
+    """
+    slots = jnp.arange(tokens.shape[1])
+    states = forward.states(architecture, weights, tokens)
+    is_text = ((slots > 0) & (slots < lengths[:, None]))[..., None]
+    total = jnp.where(is_text, states, 0.0).sum(axis=1)
+    return total / jnp.maximum(lengths - 1, 1)[:, None]

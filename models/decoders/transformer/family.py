@@ -1,0 +1,90 @@
+"""A family of transformers: everything that follows from its models' numbers and weights."""
+
+import abc
+import functools
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from models.decoders import family
+from models.decoders.transformer.architecture import Architecture
+
+if TYPE_CHECKING:
+    from models.decoders.decoder import Shapes
+    from models.decoders.transformer.checkpoint import Place
+    from models.decoders.transformer.decoder import TransformerDecoder
+    from models.decoders.transformer.weights import Weights
+
+
+class TransformerFamily(family.Family):
+    """A `Family` whose models are transformers; one that has files and a tokenizer is a family.
+
+    The command line's help imports this, so JAX is imported where it is used.
+    """
+
+    @property
+    @abc.abstractmethod
+    def models(self) -> Mapping[str, Architecture]:
+        """See `Family.models`."""
+
+    @abc.abstractmethod
+    def load_weights(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
+        """Reads the weights of a model.
+
+        Args:
+            model: One of `models`.
+            checkpoint: Folder or file of the weights.
+            place: Where they are to lie, and in which type.
+
+        Raises:
+            FileNotFoundError: There is no such checkpoint.
+            ValueError: The checkpoint is another model's.
+        """
+
+    def load_decoder(
+        self,
+        model: str,
+        checkpoint: str | os.PathLike[str],
+        *,
+        shapes: 'Shapes',
+        dtype: str,
+        adapter: Any | None = None,
+    ) -> 'TransformerDecoder':
+        """See `Family.load_decoder`."""
+        from models.decoders.transformer.checkpoint import Place
+        from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
+
+        weights = self.load_weights(model, checkpoint, Place(dtype, on_all_devices()))
+        return TransformerDecoder(self.models[model], weights, shapes=shapes, adapter=adapter)
+
+    def adapter_shapes(self, model: str, rank: int | None) -> Any:
+        """See `Family.adapter_shapes`."""
+        from models.decoders.transformer.weights import adapter_shapes
+
+        return adapter_shapes(self.models[model], rank)
+
+    def load_tunable(
+        self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
+    ) -> family.Tunable:
+        """See `Family.load_tunable`."""
+        from models.decoders.transformer import tuning
+        from models.decoders.transformer.checkpoint import Place
+
+        architecture = self.models[model]
+        return family.Tunable(
+            weights=self.load_weights(model, checkpoint, Place(dtype)),
+            products=functools.partial(tuning.products, architecture),
+            log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
+        )
+
+    def load_pooling(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Pooling:
+        """See `Family.load_pooling`."""
+        import jax
+
+        from models.decoders.transformer.checkpoint import Place
+        from models.decoders.transformer.decoder import pooled_states
+
+        return family.Pooling(
+            weights=self.load_weights(model, checkpoint, Place(dtype)),
+            pool=jax.jit(functools.partial(pooled_states, self.models[model])),
+        )
