@@ -305,9 +305,9 @@ def models_know_no_beam(tree: Imports) -> list[str]:
     ]
 
 
-def tests_are_not_imported(tree: Imports) -> list[str]:
-    """The code does not need its tests."""
-    return [str(each) for each in tree.all() if each.imported == 'tests']
+def tests_and_tools_are_not_imported(tree: Imports) -> list[str]:
+    """The packages of the wheel need nothing that it leaves out."""
+    return [str(each) for each in tree.all() if each.imported in ('tests', 'tools')]
 
 
 def deferred_for_what_is_heavy(tree: Imports) -> list[str]:
@@ -356,7 +356,7 @@ CONTRACTS: tuple[Callable[[Imports], list[str]], ...] = (
     one_file_imports_gemma,
     families_by_the_table,
     models_know_no_beam,
-    tests_are_not_imported,
+    tests_and_tools_are_not_imported,
     deferred_for_what_is_heavy,
     modules_are_named_in_full,
 )

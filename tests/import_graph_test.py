@@ -212,8 +212,13 @@ BAD = {
     ),
     'tests are imported': (
         {'models/generate.py': 'from tests import oracles'},
-        'tests_are_not_imported',
+        'tests_and_tools_are_not_imported',
         'models/generate.py:1: imports tests',
+    ),
+    'tools are imported': (
+        {'models/generate.py': 'from tools.bundled import corpus'},
+        'tests_and_tools_are_not_imported',
+        'models/generate.py:1: imports tools',
     ),
     'a light module of ours in a function': (
         {

@@ -44,7 +44,7 @@ from models.decoders.transformer.architecture import Architecture
 from models.decoders.transformer.decoder import TransformerDecoder
 from models.decoders.transformer.weights import Weights, adapter_shapes
 from models.generate.loop import decode_stream
-from models.generate.rows import prefill_public
+from models.generate.rows import PublicRows, prefill_public
 from models.privacy import candidates, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
@@ -139,7 +139,8 @@ def measure(
         jax.block_until_ready(decoder.prefill(list(prompts[1:])))
 
     def loop(tokens: int) -> None:
-        _decode(decoder, prompts[: contexts + 1], tokens)
+        public = prefill_public(decoder, [prompts[0]])
+        decode(decoder, public, prompts[1 : contexts + 1], tokens)
 
     half = new_tokens // 2
     times: dict[str, list[float]] = {'prefill': [], 'half': [], 'whole': []}
@@ -170,17 +171,32 @@ def measure(
     }
 
 
-def _decode(decoder: decoder_lib.Decoder, prompts: np.ndarray, new_tokens: int) -> None:
-    """One example of `new_tokens` private tokens; the first row is the public prompt."""
+def decode(
+    decoder: decoder_lib.Decoder,
+    public: PublicRows,
+    private: Sequence[np.ndarray],
+    new_tokens: int,
+    *,
+    columns: int | None = COLUMNS,
+) -> None:
+    """Runs the job's loop with the difference aggregate for one example of `new_tokens` private tokens.
+
+    Args:
+        decoder: Of examples at least as long.
+        public: Rows that stand for the public prompt.
+        private: Prompts of the contexts.
+        new_tokens: How many are decoded.
+        columns: K, tokens that get votes; None is all.
+    """
     params = MechanismParams(
-        batch_size=len(prompts) - 1,
+        batch_size=len(private),
         aggregate='difference',
         clip_bound=1.0,
         temperature=1.0,
-        max_private_tokens=new_tokens,
+        max_private_tokens=decoder.shapes.max_example_tokens,
         max_batch_tokens=new_tokens,
-        max_example_tokens=new_tokens,
-        public_top_k=COLUMNS,
+        max_example_tokens=decoder.shapes.max_example_tokens,
+        public_top_k=columns,
     )
     draws = randomness.batch_draws(
         randomness.RunKey(bytes(32)),
@@ -194,8 +210,8 @@ def _decode(decoder: decoder_lib.Decoder, prompts: np.ndarray, new_tokens: int) 
     )
     stream = decode_stream(
         decoder,
-        prefill_public(decoder, [prompts[0]]),
-        list(prompts[1:]),
+        public,
+        list(private),
         params=params,
         draws=draws,
         constraint=Vocabulary.of(np.ones(decoder.vocab_size, bool)),

@@ -41,20 +41,14 @@ from gemma import gm
 from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
-from models.constraints import Vocabulary
 from models.decoders import decoder, family
 from models.decoders.gemma import architectures
 from models.decoders.gemma import library as gemma
 from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.decoder import TransformerDecoder
-from models.generate.loop import decode_stream
 from models.generate.rows import PublicRows, prefill_public
-from models.privacy import candidates, randomness, sampling
-from models.privacy.params import MechanismParams
-from models.stop_rule import StopRule
+from tests.benchmarks.accelerator_benchmark import COLUMNS, decode
 from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
-
-COLUMNS = 1024
 
 
 class Prefilled(decoder.Decoder):
@@ -229,38 +223,13 @@ class _Loop:
         return prefill_public(self._decoder, prompts)
 
     def loop(self, new_tokens: int, public: PublicRows | None = None) -> None:
-        params = MechanismParams(
-            batch_size=len(self.prompts) - 1,
-            aggregate='difference',
-            clip_bound=1.0,
-            temperature=1.0,
-            max_private_tokens=self.new_tokens,
-            max_batch_tokens=new_tokens,
-            max_example_tokens=self.new_tokens,
-            public_top_k=self.public_top_k,
-        )
-        stream = decode_stream(
+        decode(
             self._decoder,
             public or self._public,
-            list(self.prompts[1:]),
-            params=params,
-            draws=randomness.batch_draws(
-                randomness.RunKey(bytes(32)),
-                'benchmark',
-                'batch',
-                max_private_tokens=params.max_private_tokens,
-                max_batch_tokens=params.max_batch_tokens,
-                threshold_noise_scale=None,
-                batch_size=params.batch_size,
-                levels=sampling.tree_levels(
-                    candidates.count(params.public_top_k, self.architecture.num_embed)
-                ),
-            ),
-            constraint=Vocabulary.of(np.ones(self.architecture.num_embed, bool)),
-            stop_rule=StopRule.of(self.architecture.num_embed, tokens=()),
+            self.prompts[1:],
+            new_tokens,
+            columns=self.public_top_k,
         )
-        if len(stream.tokens) != new_tokens:
-            raise RuntimeError(f'Expected {new_tokens} tokens, got {len(stream.tokens)}. Compare equal work.')
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Benchmark of sampling texts from public prompts: rows that are filled again, beside rows that are not.
+"""Benchmark of sampling texts from public prompts, in rows that are filled again.
 
 Prints one JSON line. Run from the repository root:
 
@@ -7,12 +7,10 @@ Prints one JSON line. Run from the repository root:
     python -m tests.benchmarks.sampling_benchmark --model gemma3-270m --rows 16 --texts 16 \\
         --max-example-tokens 48 --rounds 1 --json-schema launch/demo/clinic_visit.json
 
-All sample as many texts of four labels of news, with the same settings. `ours` is
+Both sample as many texts of four labels of news, with the same settings. `ours` is
 `models.sampling.decoder_source.DecoderSource`; with `--examples` its prompts differ, each with so many texts
 of a round before. `fine_tuning` is `models.finetuning.sample.TextSampler` with an adapter of zeros: the same
-sampler over the whole vocabulary. `waiting` is fine-tuning as it was before: all rows of a batch wait for the
-longest, a structure's mask is a walk of the vocabulary for each row and token, the nucleus is searched for,
-and a number is drawn for each of its tokens. Rounds alternate, after one that compiles; medians of seconds,
+sampler over the whole vocabulary. Rounds alternate, after one that compiles; medians of seconds,
 and of the processors' seconds, which a busy machine touches less. With `--json-schema` texts have that
 structure, and `mask` says what masking the logits of all rows takes at a token, with the table of `Tabulated`
 and with a walk, beside a whole step with each: milliseconds of a processor, in random states that leave a
@@ -37,8 +35,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.constraints import Constraint, Tabulated
-from models.decoders import decoder, device, family
+from models.constraints import Tabulated
+from models.decoders import device, family
 from models.finetuning.sample import PlannedTexts, TextSampler
 from models.finetuning.settings import TuningSettings
 from models.grammars.structure import Structure
@@ -48,7 +46,6 @@ from models.prompt_templates import PRESETS
 from models.records import BatchId
 from models.sampling import segment
 from models.sampling.decoder_source import DecoderSource
-from models.sampling.nucleus import nucleus
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request
 
@@ -111,7 +108,7 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
         run_id='benchmark', params=params, labels=LABELS, micro_batch_size=args.rows, lora_rank=1, **of_both
     )  # fmt: skip
     adapter = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), own.adapter_shapes(args.model, 1))
-    sampler, waiting = TextSampler(settings, adapter), _Waiting(settings, adapter)
+    sampler = TextSampler(settings, adapter)
     batches = -(-args.texts // args.rows)
     requests = [
         Request(
@@ -132,11 +129,7 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
         ]
         return [text.tokens for of_batch in sampler.sample(planned, KEY) for text in of_batch]
 
-    def before() -> list[int]:
-        lengths = (waiting.sample(index, LABELS[index % len(LABELS)]) for index in range(batches))
-        return [length for of_batch in lengths for length in of_batch]
-
-    sides = (('ours', ours), ('fine_tuning', fine_tuning), ('waiting', before))
+    sides = (('ours', ours), ('fine_tuning', fine_tuning))
     found: dict[str, list[dict[str, float]]] = {name: [] for name, _ in sides}
     for number in range(args.rounds + 1):
         for name, sample in sides:
@@ -150,69 +143,6 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
     if args.json_schema is not None:
         results['mask'] = _masks(sampler._source, args.rows)
     return results
-
-
-class _Waiting:
-    """The sampler of fine-tuning as it was: all rows of a batch go on until the longest text has ended."""
-
-    def __init__(self, settings: TuningSettings, adapter: Any) -> None:
-        writer, rows = settings.writer(), settings.sampled_together
-        self._rows, self._prompts = rows, {label: writer.public_prompt(label) for label in settings.labels}
-        shapes = decoder.Shapes(
-            max_prompt_tokens=max(map(len, self._prompts.values())),
-            max_example_tokens=settings.max_example_tokens,
-            micro_batch_size=rows,
-            rows_multiple=family.ROWS_MULTIPLE,
-        )
-        self._decoder = family.family_of(settings.model).load_decoder(
-            settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype, adapter=adapter
-        )
-        self._constraint = writer.constraint(self._decoder.vocab_size)
-        table = jnp.asarray(writer.stop_rule(self._decoder.vocab_size).table)
-        self._loop = jax.jit(functools.partial(_waited, self._decoder, table=table, settings=settings))
-
-    def sample(self, index: int, label: str | None) -> list[int]:
-        """Lengths of the texts of one batch."""
-        states, cache = self._decoder.prefill([self._prompts[label]] * self._rows)
-        lengths = self._loop(self._decoder.weights, states[0], cache, jax.random.key(index), self._constraint)
-        found: list[int] = np.asarray(lengths).tolist()
-        return found
-
-
-def _waited(
-    model: decoder.Decoder,
-    weights: Any,
-    states: jax.Array,
-    cache: Any,
-    key: jax.Array,
-    constraint: Constraint,
-    *,
-    table: jax.Array,
-    settings: TuningSettings,
-) -> jax.Array:
-    """The length of each row's text, `[m]`; compiled."""
-    rows, end = len(states), len(table)
-
-    def one(carry: Any) -> Any:
-        place, lengths, state, masked_by, states, cache = carry
-        # Row by row, of the base class: a walk of the vocabulary for each.
-        allowed = Constraint.allowed_rows(constraint, masked_by, rows)
-        logits = jnp.where(allowed, model.logits(weights, states), -jnp.inf) / settings.temperature
-        kept = nucleus(logits, top_p=settings.top_p, top_k=settings.top_k)
-        drawn = jax.random.categorical(jax.random.fold_in(key, place), jnp.where(kept, logits, -jnp.inf))
-        token, going = drawn.astype(jnp.int32), state != end
-        after = table[jnp.minimum(state, end - 1), token].astype(jnp.int32)
-        masked_by = jax.vmap(constraint.advance)(masked_by, token)
-        states, cache = model.append(weights, cache, token[:, None], jnp.int32(1), place)
-        return place + 1, lengths + going, jnp.where(going, after, end), masked_by, states[0], cache
-
-    zeros = jnp.zeros(rows, jnp.int32)
-    begun = jax.vmap(lambda _: constraint.start())(jnp.arange(rows))
-    return jax.lax.while_loop(
-        lambda carry: (carry[0] < settings.max_example_tokens) & jnp.any(carry[2] != end),
-        one,
-        (jnp.int32(0), zeros, zeros, begun, states, cache),
-    )[1]
 
 
 def _masks(source: DecoderSource, rows: int, rounds: int = 7) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 Prints one JSON line. Run from the repository root; it needs the weights of Gemma 3 270M and the records of
 `tests.benchmarks.real_records`:
 
-    python -m tests.benchmarks.tuning_step_benchmark
-    python -m tests.benchmarks.tuning_step_benchmark --units 16 --micro-batch-size 4
+    python -m tests.benchmarks.tuning_step_benchmark --units 8 --micro-batch-size 4
     python -m tests.benchmarks.tuning_step_benchmark --data agnews --max-example-tokens 64 \
         --variants 'own length' --together 1 2 4 16
 
@@ -14,14 +13,9 @@ those of the first: unless some are named `whole rows`, the slow twin in tests/o
 
 * `whole rows`: each text after each instruction in a row of its own, padded to the longest; logits of all
   columns, computed twice;
-* `whole rows, no output layer`: the same with states in place of log probabilities; the difference is the
-  output layer;
-* `one pass`: the output layer in one pass, and an instruction's keys and values for all its texts;
-* `products known`: beside it, an instruction's products with the matrices are computed once for all units;
-* `own length`: beside it, texts are padded by their own length: a step of `models.finetuning.train`;
+* `own length`: a step of `models.finetuning.train`, in which texts are padded by their own length;
 * `own length, computed again`: the same with `--remat`, which keeps less of what layers compute;
 * `own length, right prompt`: the same at a step that `--mismatch-every` spares the wrong instruction;
-* `own length, one gradient`: `own length` as one gradient of the units' sum, which nothing clips;
 * `N together`, for each N of `--together`: `own length` with micro-batches of N units.
 
 `floor` is the time of nothing but products of matrices that this loss needs, of unpadded tokens.
@@ -47,11 +41,8 @@ def main() -> None:
 
     from models.decoders import family
     from models.decoders.gemma.architectures import ARCHITECTURES
-    from models.decoders.transformer import forward
-    from models.decoders.transformer.weights import adapt
     from models.finetuning import loss, train, units
     from models.finetuning.settings import TuningSettings
-    from models.privacy import whole_numbers
     from models.privacy.gradients import TuningParams, clipped_sum
     from models.privacy.randomness import RunKey
     from models.prompt_templates import PRESETS
@@ -97,7 +88,6 @@ def main() -> None:
     members = np.arange(args.units)
     words = rng.integers(2**63, size=args.units, dtype=np.uint64)
     trainer = train.Trainer(settings)
-    tunable = own.load_tunable(model, settings.checkpoint, dtype=args.dtype)
     weights, instructions = trainer._model
     # Factors as after some steps: the first ones add nothing.
     state = trainer.first_state(RunKey(bytes(32)))
@@ -113,52 +103,14 @@ def main() -> None:
             'lengths': encoded.lengths[part],
         }
 
-    held: dict[str, int] = {}
-
-    def padded(name: str, of_unit: Callable[..., Any], fixed: Callable[[], Any]) -> Callable[[], Any]:
-        program = jax.jit(train.batch_sum(clipped_sum(of_unit, 1.0), size))
-        compiled: list[Any] = []
-
-        def batch_sum(of_units: Any, count: Any) -> Any:
-            given = (adapter, fixed(), of_units, count)
-            if not compiled:
-                compiled.append(program.lower(*given).compile())
-                held[name] = round(compiled[0].memory_analysis().temp_size_in_bytes / 1e6)
-            return compiled[0](*given)
-
-        return lambda: train.summed(batch_sum, adapter, members, collate, args.units)
-
     whole = slow.unit_loss(architecture, most, settings.mismatch_weight)
+    padded = jax.jit(train.batch_sum(clipped_sum(whole, 1.0), size))
 
-    def no_output(adapter: Any, fixed: Any, unit: Any) -> Any:
-        of_weights, (prompts, lengths) = fixed
-        chosen = unit['instructions']
-        one = jax.vmap(slow._row, (0, 0, None))(prompts[chosen], lengths[chosen], unit['texts'][0])
-        return forward.states(architecture, adapt(of_weights, adapter), one).mean()
+    def whole_rows() -> Any:
+        def batch_sum(of_units: Any, count: Any) -> Any:
+            return padded(adapter, (weights, instructions), of_units, count)
 
-    products = jax.jit(tunable.products)
-
-    def whole_model() -> Any:
-        return weights, instructions
-
-    def unshared() -> Any:
-        return weights, (*instructions, None)
-
-    def shared() -> Any:
-        return weights, (*instructions, products(weights, adapter, instructions[0]))
-
-    fast = loss.unit_loss(tunable, max_tokens=most, mismatch_weight=settings.mismatch_weight)
-
-    def unclipped(adapter: Any, fixed: Any, units_: Any, *, is_padding_example: Any) -> Any:
-        """One gradient of all units, clipped as if it were of one: what is left without one for each."""
-
-        def total(adapter: Any) -> Any:
-            of_units = jax.vmap(fast, (None, None, 0))(adapter, fixed, units_)
-            return jnp.where(is_padding_example, 0.0, of_units).sum()
-
-        return whole_numbers.steps(jax.grad(total)(adapter), 1.0)
-
-    one_gradient = jax.jit(train.batch_sum(unclipped, size))
+        return train.summed(batch_sum, adapter, members, collate, args.units)
 
     def with_program(program: Any) -> Any:
         kept = trainer._batch_sum
@@ -181,14 +133,10 @@ def main() -> None:
     remat = jax.jit(train.batch_sum(clipped_sum(of_unit, 1.0), size))
 
     variants: dict[str, Callable[[], Any]] = {
-        'whole rows': padded('whole rows', whole, whole_model),
-        'whole rows, no output layer': padded('whole rows, no output layer', no_output, whole_model),
-        'one pass': padded('one pass', fast, unshared),
-        'products known': padded('products known', fast, shared),
+        'whole rows': whole_rows,
         'own length': lambda: trainer.gradient(state, encoded, members, words),
         'own length, computed again': lambda: with_program(remat),
         'own length, right prompt': of_right_prompts,
-        'own length, one gradient': lambda: with_program(one_gradient),
     }
     if args.variants:
         variants = {name: variants[name] for name in args.variants}
@@ -220,21 +168,12 @@ def main() -> None:
         'over': first,
         'ratio': {name: round(of / middle[first], 3) for name, of in middle.items()},
         'processor_seconds_with_compilation': compiled,
-        'program_mb': held,
-        'products_mb': round(_bytes(shared()[1][2]) / 1e6),
         'largest_difference_of_sums': {
             name: _difference(sums[first], sums[name])
             for name in sums
-            if name in ('one pass', 'products known', 'own length', 'own length, computed again')
-            or name.endswith('together')
+            if name in ('own length', 'own length, computed again') or name.endswith('together')
         },
     }))  # fmt: skip
-
-
-def _bytes(tree: Any) -> int:
-    import jax
-
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def _difference(one: Any, other: Any) -> float:

@@ -12,10 +12,10 @@ Markdown: means over seeds with their standard errors. The records are read from
 Rows: `public` is the job without a record, so the public prompt alone, and `reference` the same from 8
 public texts of the genre; both are of ε = 0. `mean` has the clip bound and the temperature of CL 4.1 and PP's
 top K. `median-clusters` is CL's, whose loss is ex post: as many tokens as the other rows, and no ε. Of
-the difference, `difference` charges every context the worst case and `difference-clusters` groups
-alike records besides; in `individual` each context pays for what it gives, `individual-rounds` has what a
-first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
-public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50 texts of each label, which are free.
+the difference, `difference` charges every context the worst case; in `individual` each context pays for what
+it gives, `individual-rounds` has what a first round released as reference, `individual-clusters` clusters
+besides, and `individual-reference` the public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50
+texts of each label, which are free.
 `fine-tune-refine` trains the same with most of the ε, samples 2,000 texts of the adapter and lets records
 vote for 500 of them: together of the row's ε by the distributions of their losses, which the row computes
 from both reports. `samples` are the scores of the 2,000.
@@ -30,8 +30,7 @@ MiniLM, which votes in some rows, and by the states of Gemma 3 270M (`by-decoder
 
 The public texts are of the held-out records, all labels together, which leaves the others to be
 tested on. Prices are means over tokens and contexts, in units of ρ; the share of contexts that are silent
-at the end of a batch is the curator's. With `--walks`, the folder of `reference_benchmark`, `distance` is
-the mean total variation to the unclipped average at these settings along the walk of one label.
+at the end of a batch is the curator's.
 """
 
 import argparse
@@ -69,7 +68,6 @@ COMMON = [
 CLIP_BOUNDS = {1.0: '1.4', 3.0: '3.5', 10.0: '6'}
 SHIFT_BOUNDS = {1.0: ('2.8', '0.8'), 3.0: ('3.5', '2.8'), 10.0: ('6', '4')}
 DIFFERENCE = ['--aggregate', 'difference', '--temperature', '0.8']
-WORST_CASE = [*DIFFERENCE, '--accounting', 'worst-case', '--reference-rounds', '1']
 INDIVIDUAL = [*DIFFERENCE, '--accounting', 'individual']
 CLUSTERS = ['--clusters', '3']
 ROWS = {
@@ -77,8 +75,7 @@ ROWS = {
     'reference': INDIVIDUAL,
     'mean': ['--aggregate', 'mean', '--clip-bound', '9', '--temperature', '1.5'],
     'median-clusters': ['--aggregate', 'median', '--clip-bound', '6', '--temperature', '1.5', *CLUSTERS],
-    'difference': WORST_CASE,
-    'difference-clusters': [*WORST_CASE, *CLUSTERS],
+    'difference': [*DIFFERENCE, '--accounting', 'worst-case', '--reference-rounds', '1'],
     'individual': [*INDIVIDUAL, '--reference-rounds', '1'],
     'individual-rounds': [*INDIVIDUAL, '--reference-rounds', '2'],
     'individual-clusters': [*INDIVIDUAL, '--reference-rounds', '2', *CLUSTERS],
@@ -105,11 +102,6 @@ SAMPLED, KEPT = 2_000, 500
 # Flags of the rows in which no batch of contexts votes on tokens.
 OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'fine-tune-refine': FINE_TUNE, 'evolve': EVOLVE}
 WITHOUT_RECORDS = ('public', 'reference')
-# Which reference of a walk stands for the row's; clusters and the median have none.
-KIND_OF = {
-    'public': 'public', 'reference': 'genre', 'mean': 'public', 'difference': 'public',
-    'individual': 'public', 'individual-rounds': 'released', 'individual-reference': 'genre',
-}  # fmt: skip
 # Records that judges of labels are trained on, and held-out ones.
 JUDGED_BY, TESTED_ON = 2_000, 1_000
 RESULT = 'row.json'
@@ -201,27 +193,6 @@ def share_silent(spending: dict[str, Any], contexts: dict[str, int]) -> float | 
     batches = spending['spending_by_batch']
     total = sum(contexts[name] for name in batches)
     return 1 - sum(batch['last_voters'] for batch in batches.values()) / total if total else None
-
-
-def distance(walk: pathlib.Path, row: str, mechanism: dict[str, Any], reference_size: int) -> float:
-    """Mean total variation to the unclipped average at a row's settings, before any context is silent."""
-    from tests.benchmarks import reference_benchmark
-
-    temperature, c = mechanism['temperature'], mechanism['clip_bound']
-    found = []
-    for step in reference_benchmark.steps_of(
-        reference_benchmark.Walk.load(walk), KIND_OF[row], reference_size, temperature
-    ):
-        if row in WITHOUT_RECORDS:
-            found.append(step.distance(step.reference / temperature))
-        elif row == 'mean':
-            found.append(reference_benchmark.mean(step, c)[0])
-        elif mechanism['accounting'] == 'individual':
-            omega, c2 = mechanism['omega'], mechanism['shift_bound']
-            found.append(reference_benchmark.individual(step, c, (c2,), omega)[0][0])
-        else:
-            found.append(reference_benchmark.worst_case(step, c)[0])
-    return statistics.mean(found)
 
 
 def scores(
@@ -370,7 +341,6 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         tokens = totals['private_tokens'] + totals['public_tokens']
     batches = sum(group['batches'] for group in report['plan'])
     empty = row in WITHOUT_RECORDS
-    walk = args.walks / f'{name}.npz' if args.walks and row in KIND_OF else None
     found = scores(folder, data, _public_corpus(args.work, name))
     result = {
         'data': name,
@@ -390,7 +360,6 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         'share_silent': None
         if empty or spending is None
         else share_silent(spending, restricted['contexts_per_batch']),
-        'distance': round(distance(walk, row, mechanism, REFERENCE_SIZE), 4) if walk else None,
         **measured,
         'scores': found,
         'samples_scores': scores(folder, data, None, 'samples') if is_refined else None,
@@ -481,7 +450,6 @@ def main() -> None:
     one.add_argument('--epsilon', type=float, default=1.0)
     one.add_argument('--delta', type=float, help='default: records ** -1.1')
     one.add_argument('--max-batch-tokens', type=int, default=128)
-    one.add_argument('--walks', type=pathlib.Path, help='folder of walks, for distances')
     every = commands.add_parser('table', help='prints what the rows came to')
     for each in (one, every):
         each.add_argument('--work', type=pathlib.Path, required=True, help='folder of the rows')

@@ -1,4 +1,4 @@
-"""DP k-means' tree of leaves, embedders and nearest centres (METHOD 3), one value at a time."""
+"""Embedders and nearest centres (METHOD 3), one value at a time."""
 
 import collections
 import fractions

@@ -15,7 +15,7 @@ from pipeline.methods.input_view import InputView
 from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
 from pipeline.settings.job_config import JobConfig
 
-# Seconds of one core for a text of some forty words (docs/measured.md, 'embedders'). A
+# Seconds of one core for a text of some forty words (docs/measured.md, 'Sampling and embedding'). A
 # folder of weights is taken for MiniLM, and what the language model reads is counted in tokens.
 _EMBEDDING_SECONDS = {'tfidf': 0.0004, 'minilm': 0.012, 'decoder': 0.0}
 

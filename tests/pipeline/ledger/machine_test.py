@@ -63,7 +63,6 @@ WHY = {
     'gaussian': 'a cost that Gaussian noise explains',
     'delta': 'at which runs were charged',
     'not charged': 'Expected a run that was charged',
-    'begun': 'a name that was not charged yet',
 }
 
 
