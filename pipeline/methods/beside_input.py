@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.settings.input import Input
 from transforms.durable import is_local
-from transforms.read import InputFile, identities_of, list_input, split_patterns
+from transforms.places import split_patterns
+from transforms.read import InputFile, identities_of, list_input
 from transforms.read.columns import RestrictedError
 
 

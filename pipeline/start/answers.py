@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from models.spelling import spelled
 from pipeline.methods.follows import Follows
 
 if TYPE_CHECKING:
@@ -176,27 +175,6 @@ def labels_of_columns(
     return tuple(by_column), tuple(
         f'{column}:{label}' for column, labels in by_column.items() for label in labels
     )
-
-
-def check_numbers_of(labels: Sequence[str], column: str) -> None:
-    """Refuses labels of a column of fractions that no record could have, as a record's label is written.
-
-    Raises:
-        ValueError: See above.
-    """
-    for label in labels:
-        value = label.partition('=')[0]
-        try:
-            written = spelled(float(value))
-        except ValueError:
-            written = None
-        if written != spelled(value):
-            instead = '' if written is None else f' Write {written}.'
-            raise ValueError(
-                f'Expected labels as numbers are compared, got label={value!r} of label_field={column!r}, a '
-                f'column of numbers with fractions.{instead} A measurement is no label: '
-                'leave --label-field out, or add a column of kinds.'
-            )
 
 
 def _called(column: str) -> str:

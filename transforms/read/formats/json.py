@@ -38,7 +38,9 @@ class JsonLines(Format):
 
     _reads_arrays = False
 
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
         return self._rows_of(text_of(decompressed(file, codec), fields.dialect))
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.transforms.read.samples import TEXT, read_bytes, read_file
 from transforms import read
 from transforms.read import Reason, RecordFields, RecordRules
+from transforms.read.formats.csv import csv_records
+from transforms.read.rules import REJECTION_BYTES
 
 DATA = pathlib.Path(__file__).parents[5] / 'shared' / 'data'
 
@@ -31,7 +33,7 @@ def test_csv_reads_what_the_csv_writer_wrote(rows: list[tuple[str, str]], size: 
     csv.writer(file, quoting=csv.QUOTE_ALL).writerows([('text', 'other'), *rows])
     data = file.getvalue().encode()
     chunks = [data[place : place + size] for place in range(0, len(data), size)]
-    values = [values for values, _ in read.csv_records(chunks, TEXT.fields)]
+    values = [values for values, _ in csv_records(chunks, TEXT.fields)]
     assert values == [{'text': text} for text, _ in rows]
 
 
@@ -52,7 +54,7 @@ def test_a_bad_csv_row_is_rejected_alone(tmp_path: pathlib.Path, row: bytes, rea
     data = b'id,text\n0,before\n' + row + b'\n2,"after\n"\n'
     texts, rejected = read_bytes(tmp_path, 'a.csv', data, TEXT)
     assert texts == ['before', 'after\n']
-    assert rejected == [(reason, 1, (row + b'\n')[: read.REJECTION_BYTES])]
+    assert rejected == [(reason, 1, (row + b'\n')[:REJECTION_BYTES])]
 
 
 def test_an_unclosed_quote_rejects_its_own_line(tmp_path: pathlib.Path) -> None:

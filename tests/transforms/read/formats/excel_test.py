@@ -128,17 +128,6 @@ def test_a_hidden_sheet_is_read_only_by_its_name(tmp_path: pathlib.Path) -> None
     assert [one.text for one in read_file(path, TEXT)[0]] == ['Seen.']
 
 
-def test_columns_may_be_positions(tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path / 'a.xlsx', Notes=[(None, 'One.', 'b'), (None, 'Two.', 1), (None, 'Three.')])
-    rules = RecordRules(fields=RecordFields(text='1', label='2'), labels=('1', 'b'))
-    columns(path, rules)
-    records, rejected = read_file(path, rules)
-    assert [(one.text, one.label) for one in records] == [('One.', 'b'), ('Two.', '1')]
-    assert [one.reason for one in rejected] == [Reason.MISSING_FIELD]
-    with pytest.raises(MissingColumns, match=r"missing=\['3'\]"):
-        columns(path, RecordRules(fields=RecordFields(text='3')))
-
-
 def test_what_names_no_columns_is_refused_without_content(tmp_path: pathlib.Path) -> None:
     for rows in ([('secret title',), ('text',), ('x',)], [('text', 'text'), ('secret', 'x')], []):
         path = write(tmp_path / 'a.xlsx', Notes=rows)
