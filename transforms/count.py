@@ -19,7 +19,7 @@ class CountContexts(beam.PTransform):
     It counts contexts: records under the `example` unit, units under the `user` unit. Without clusters a
     label is one cell; with clusters each (label, cluster) is. One unit counts in one cell, by 1. Under the
     `example` unit with k > 1 each record still counts by 1. The result is private: only steps that add
-    noise may read it (`DrawPlan`, `DrawClustering`, `DrawConditions`, `DrawLabelMix`).
+    noise may read it (`DrawPlan`, `ClusterRecords`, `DrawConditions`, `DrawLabelMix`).
 
     Attributes:
         labels: The declared labels, or a single None. Records of other labels are not counted.

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -11,7 +12,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.conditions import Conditions
 from models.privacy import counts
 from models.privacy.params import Unit
-from transforms.durable import draw_once, noise_source, read_file
+from transforms.durable import draw_once, noise_source
 from transforms.run_files import PLAN
 
 
@@ -29,7 +30,7 @@ class DrawPlan(beam.PTransform):
         batch_size: Expected batch size s.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
-        clustering: The PCollection of `DrawClustering`, where the counts are of each (label, cluster);
+        clustering: That of `ClusterRecords`, where the counts are of each (label, cluster);
             None where they are of each label.
         conditions: The PCollection of `DrawConditions`; None where examples are given no values.
     """
@@ -62,37 +63,21 @@ class DrawPlan(beam.PTransform):
 
 
 def draw_plan(
-    true_counts: Sequence[int],
-    work_dir: str,
-    *,
-    labels: tuple[str | None, ...],
-    rho: float,
-    contexts_per_batch: int,
-    clustering: Clustering | None = None,
-    conditions: Conditions | None = None,
+    true_counts: Sequence[int], work_dir: str, *, contexts_per_batch: int, **release: Any
 ) -> BatchPlan:
-    """Draws the batch plan of private prediction: each group gets the batches that its noisy count fills.
+    """`draw_plan_of` where each group gets the batches that its noisy count fills, as in private prediction.
 
     Args:
-        true_counts: True counts of contexts, in the order that `draw_plan_of` takes; private.
-        work_dir: The curator's folder, which holds the run key and gets the batch plan.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
+        true_counts: As of `draw_plan_of`; private.
+        work_dir: The curator's folder.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
-        clustering: The centres that each label keeps; None without clusters.
-        conditions: The noisy counts of cells; None where examples are given no values.
-
-    Raises:
-        ValueError: As `draw_plan_of`.
+        **release: As of `draw_plan_of`.
     """
     return draw_plan_of(
         true_counts,
         work_dir,
-        labels=labels,
-        rho=rho,
         batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
-        clustering=clustering,
-        conditions=conditions,
+        **release,
     )
 
 
@@ -167,8 +152,3 @@ def _counts_of_groups(
         for order, kept in enumerate(clustering.kept)
         for cluster in kept
     ]
-
-
-def read_plan(path: str) -> BatchPlan:
-    """The batch plan that a run wrote down."""
-    return BatchPlan.from_json(read_file(path).decode())

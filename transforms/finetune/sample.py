@@ -15,7 +15,7 @@ from models.records import BatchId, TunedExample
 from transforms.batch_files import batch_path
 from transforms.durable import read_file, read_key, write_file
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
-from transforms.together import SampledTogether
+from transforms.together import Together
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
@@ -57,7 +57,7 @@ def read_texts(path: str, batch_id: str) -> list[TunedExample]:
     )
 
 
-class SampleTexts(SampledTogether[PlannedTexts, TunedExample]):
+class SampleTexts(Together[PlannedTexts, TunedExample]):
     """(group, index, number of texts) of a batch -> its texts; loads the model once per process.
 
     A finished batch is read from its file. A text is the same whatever is beside it.
@@ -79,11 +79,11 @@ class SampleTexts(SampledTogether[PlannedTexts, TunedExample]):
         self._trained = trained
         yield from self.wait(batch, batch.size)
 
-    def sample(self, batches: list[PlannedTexts]) -> Iterator[TunedExample]:
+    def work(self, elements: list[PlannedTexts]) -> Iterator[TunedExample]:
         sampler = self._shared.acquire(
             lambda: load_sampler(self._folder, self._trained, self._settings), tag=self._trained
         )
-        for batch, examples in zip(batches, sampler.sample(batches, self._key), strict=True):
+        for batch, examples in zip(elements, sampler.sample(elements, self._key), strict=True):
             path = batch_path(self._work_dir, str(batch.batch_id))
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())

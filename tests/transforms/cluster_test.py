@@ -1,5 +1,7 @@
-"""The whole stage of clusters, on a local runner against slow twins."""
+"""Clusters against slow twins: two choices of a centre, and a clustering that is drawn once."""
 
+import dataclasses
+import math
 import pathlib
 import pickle
 import random
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from apache_beam.testing import util
 
+from models import batch_plan
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import ClusterSettings
 from models.privacy import counts
@@ -18,7 +21,7 @@ from models.privacy.params import Unit
 from models.records import Batch, Record
 from tests import oracles
 from tests.samples import LABELS, MODES, SECRET, keep_batch, pipeline
-from tests.transforms.cluster.letters import (
+from tests.transforms.letters import (
     CENTERS,
     LETTERS,
     LetterEmbedder,
@@ -26,16 +29,15 @@ from tests.transforms.cluster.letters import (
     letter_centers,
     settings_in,
     slow_clusters,
+    slow_nearest,
     some_records,
 )
-from transforms import cluster
+from tests.transforms.samples import SLOTS, make_work_dir
+from transforms import cluster, together
 from transforms.assign import AssignBatches
-from transforms.cluster import blocks
 from transforms.count import CountContexts
 from transforms.durable import ERRORS_FOLDER
-from transforms.plan import DrawPlan, read_plan
-
-SLOTS = 4
+from transforms.plan import DrawPlan, draw_plan
 
 KEPT = 2
 
@@ -70,8 +72,59 @@ def run(
         batches = clustered | AssignBatches(plan, work_dir, SLOTS, unit, k)
         batches | beam.Map(keep_batch, out)
     found = [pickle.loads(path.read_bytes()) for path in sorted(pathlib.Path(out).iterdir())]
-    clustering = cluster.read_clustering(f'{work_dir}/clustering.json')
-    return clustering, read_plan(f'{work_dir}/plan.json'), found
+    plan = BatchPlan.from_json(pathlib.Path(work_dir, 'plan.json').read_text())
+    return clustering_in(work_dir), plan, found
+
+
+def clustering_in(work_dir: str) -> Clustering:
+    return Clustering.from_json(pathlib.Path(work_dir, 'clustering.json').read_text())
+
+
+@pytest.fixture
+def work_dir(tmp_path: pathlib.Path) -> str:
+    (tmp_path / 'calls').mkdir()
+    CENTERS.write(tmp_path / 'centers')
+    return make_work_dir(tmp_path)
+
+
+def test_embedding_finds_the_nearest_of_all_centres(work_dir: str) -> None:
+    records = some_records()
+    embedder = LetterEmbedder(f'{work_dir}/calls')
+    found = cluster.embed_records(records, embedder.embed, CENTERS, None)
+    for before, after in zip(records, found, strict=True):
+        (vector,) = embedder.embed([before.text])
+        assert after.embedding == vector.astype('<f4').tobytes()
+        assert after.cluster == slow_nearest(before.text)
+        assert dataclasses.replace(after, embedding=None, cluster=None) == before
+    assert len({record.cluster for record in found}) >= 5
+    # In any company, a record's row is its own.
+    assert [cluster.embed_records([record], embedder.embed, CENTERS, None)[0] for record in records] == found
+    assert cluster.embed_records(found[::-1], embedder.embed, CENTERS, None) == found[::-1]
+
+
+def test_a_text_is_cut_before_it_is_embedded_and_stays_whole(work_dir: str) -> None:
+    embedder = LetterEmbedder(f'{work_dir}/calls')
+    (found,) = cluster.embed_records([Record(text='q' + 'p' * 9)], embedder.embed, CENTERS, 1)
+    assert found.cluster == slow_nearest('q') != slow_nearest('q' + 'p' * 9)
+    assert found.text == 'q' + 'p' * 9
+
+
+def test_reclustering_finds_the_nearest_kept_centre_of_the_label(work_dir: str) -> None:
+    records = some_records()
+    clustering = Clustering(kept=((1, 6), (0, 4)), noisy_counts=((0,) * 8,) * 2, rho=1.0)
+    embedder = LetterEmbedder(f'{work_dir}/calls')
+    embedded = cluster.embed_records(records, embedder.embed, CENTERS, None)
+    found = cluster.recluster(embedded, CENTERS, LABELS, clustering)
+    assert found == slow_clusters(records, dict(zip(LABELS, clustering.kept, strict=True)))
+    assert {record.cluster for record in found if record.label == 'undeclared'} == {None}
+    assert [cluster.recluster([one], CENTERS, LABELS, clustering)[0] for one in embedded] == found
+    assert cluster.recluster([], CENTERS, LABELS, clustering) == []
+
+
+def test_a_record_that_was_not_embedded_is_no_zero_vector() -> None:
+    clustering = Clustering(kept=((0,),), noisy_counts=((0,) * 8,), rho=1.0)
+    with pytest.raises(ValueError):
+        cluster.recluster([Record(text='p')], CENTERS, (None,), clustering)
 
 
 @pytest.mark.run
@@ -91,8 +144,9 @@ def test_batches_equal_the_slow_twin_given_the_released_counts(work_dir: str, un
 
 
 @pytest.mark.run
-@RUNNERS
-@pytest.mark.parametrize('unit', ['example', 'user'])
+@pytest.mark.parametrize(
+    ('flags', 'unit'), zip(FLAGS.values(), 2 * ('example', 'user'), strict=True), ids=FLAGS
+)
 def test_both_histograms_count_contexts_where_they_go(
     work_dir: str, unit: Unit, flags: tuple[str, ...]
 ) -> None:
@@ -118,7 +172,7 @@ def test_both_histograms_count_contexts_where_they_go(
 def test_every_text_is_embedded_once_in_blocks_by_one_embedder(
     work_dir: str, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, 'BLOCK_RECORDS', 7)
+    monkeypatch.setattr(together.Together, 'together', 7)
     run(some_records(), work_dir, 'user', 2, rho=0.5, flags=flags)
     built, embedded = calls_in(work_dir)
     # Bundles that the runner repeats embed again, and nothing else does.
@@ -132,9 +186,12 @@ def test_embeddings_end_where_clusters_are_chosen(work_dir: str) -> None:
     records = some_records()
     run(records, work_dir, 'example', 1, rho=0.5)
     with pipeline() as p:
-        embedded = p | beam.Create(records) | cluster.EmbedRecords(settings_in(work_dir), work_dir)
-        clustering = p | 'Clustering' >> beam.Create([cluster.read_clustering(f'{work_dir}/clustering.json')])
-        found = embedded | cluster.Recluster(settings_in(work_dir), LABELS, clustering, work_dir)
+        embedded = (
+            p | beam.Create(records) | beam.ParDo(cluster.EmbedRecords(settings_in(work_dir), work_dir))
+        )
+        clustering = p | 'Clustering' >> beam.Create([clustering_in(work_dir)])
+        choose = cluster.Recluster(settings_in(work_dir), work_dir, LABELS)
+        found = embedded | beam.ParDo(choose, beam.pvalue.AsSingleton(clustering))
         before = embedded | 'Before' >> beam.Map(lambda record: len(record.embedding))
         after = found | 'After' >> beam.Map(lambda record: record.embedding)
         util.assert_that(before, util.equal_to([4 * len(LETTERS)] * 60), 'embedded')
@@ -161,12 +218,6 @@ def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
     letter_centers(embedder_fingerprint='2' * 64).write(f'{work_dir}/centers')
     with pytest.raises(Exception, match='Expected the embedder of the centres'):
         run(some_records(), work_dir, 'example', 1, rho=1.0)
-
-
-def test_more_kept_than_the_artefact_holds_is_refused_when_the_pipeline_is_built(work_dir: str) -> None:
-    records = beam.Pipeline() | beam.Create(some_records())
-    with pytest.raises(ValueError, match='keep 1 to 8 centres for each label, got kept=9'):
-        records | cluster.ClusterRecords(settings_in(work_dir), LABELS, work_dir, 9, 1.0)
 
 
 TEXTS_OF_TOPICS = [
@@ -201,6 +252,94 @@ def test_records_of_a_topic_share_a_shipped_centre_whatever_their_company(work_d
         ]
         util.assert_that(found, util.equal_to(expected * 50))
     assert len(set(one_by_one)) > 4 and len({index for _, index in expected}) == 4
-    clustering = cluster.read_clustering(f'{work_dir}/clustering.json')
+    clustering = clustering_in(work_dir)
     assert clustering.kept == (tuple(sorted(full)),)
     assert clustering.centers == clusterer.centers.count
+
+
+# --- The draw -------------------------------------------------------------------------
+
+ARGUMENTS = {'labels': LABELS, 'centers': 3, 'kept': 2, 'rho': 0.0005}
+
+
+def test_the_clustering_is_drawn_once_in_the_life_of_a_run(tmp_path: pathlib.Path, work_dir: str) -> None:
+    path, before = tmp_path / 'clustering.json', set(tmp_path.iterdir())
+    first = cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS)
+    # Whoever comes later reads it, with other counts even.
+    for counted in ([10, 20, 30, 40, 50, 60], [0] * 6):
+        assert cluster.draw_clustering(counted, work_dir, **ARGUMENTS) == first
+    assert set(tmp_path.iterdir()) - before == {path}
+    assert Clustering.from_json(path.read_text()) == first
+    # Whoever lost the file draws the same. Scale 32: two draws of six counts are equal with odds below 1e-9.
+    path.unlink()
+    assert cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS) == first
+    assert first.rho == 0.0005 and first.centers == 3
+    assert first.kept == tuple(counts.largest_cells(cells, 2) for cells in first.noisy_counts)
+    make_work_dir(tmp_path / 'other', run='{"input": "another"}')
+    other = cluster.draw_clustering([10, 20, 30, 40, 50, 60], str(tmp_path / 'other'), **ARGUMENTS)
+    assert other != first, 'a draw of its own'
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        ({'rho': 0.6}, 'rho=0.6'),
+        ({'kept': 1}, 'kept=1'),
+        ({'labels': ('a', 'b', 'c'), 'centers': 2}, 'labels=3'),
+        ({'centers': 2, 'labels': ('a', 'b', 'c'), 'kept': 1}, 'centers=2'),
+    ],
+)
+def test_a_clustering_of_another_run_is_refused(work_dir: str, changed: dict, message: str) -> None:
+    cluster.draw_clustering([5] * 6, work_dir, **ARGUMENTS)
+    with pytest.raises(ValueError, match=f'clustering of this run.*{message}'):
+        cluster.draw_clustering([5] * 6, work_dir, **ARGUMENTS | changed)
+
+
+def test_counts_of_other_centres_are_refused_before_any_noise(tmp_path: pathlib.Path, work_dir: str) -> None:
+    before = set(tmp_path.iterdir())
+    for cells in ([], [5] * 3, [5] * 7):
+        with pytest.raises(ValueError, match='one count for each of centers=3'):
+            cluster.draw_clustering(cells, work_dir, **ARGUMENTS)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_each_release_has_the_noise_of_its_own_price(work_dir: str) -> None:
+    cells, rho = 10_000, 0.005
+    first, second = counts.split_rho(rho)
+    clustering = cluster.draw_clustering(
+        [0] * cells, work_dir, labels=(None,), centers=cells, kept=cells, rho=first
+    )
+    plan = draw_plan(
+        [0] * cells,
+        work_dir,
+        labels=(None,),
+        rho=second,
+        contexts_per_batch=9,
+        clustering=clustering,
+    )
+    for noise in (clustering.noisy_counts[0], plan.noisy_counts):
+        # Six standard deviations of the mean square of a Gaussian: odds 2e-9 each.
+        assert np.square(noise).mean() == pytest.approx(1 / rho, rel=6 * math.sqrt(2 / cells))
+        for wrong in (2 / rho, 0.5 / rho):
+            assert np.square(noise).mean() != pytest.approx(wrong, rel=6 * math.sqrt(2 / cells))
+    assert abs(np.corrcoef(clustering.noisy_counts[0], plan.noisy_counts)[0, 1]) < 6 / math.sqrt(cells)
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        ({'kept': 9}, 'keep 1 to 8 centres for each label, got kept=9'),
+        ({'kept': 0}, 'keep 1 to 8 centres for each label, got kept=0'),
+        ({'rho': 0.0}, 'rho > 0'),
+        ({'labels': ()}, 'distinct labels'),
+        ({'kept': 5}, 'at most 9 groups, got labels=2, kept=5'),
+    ],
+)
+def test_an_impossible_clustering_is_refused_when_the_pipeline_is_built(
+    work_dir: str, monkeypatch: pytest.MonkeyPatch, changed: dict, message: str
+) -> None:
+    monkeypatch.setattr(batch_plan, 'MAX_GROUPS', 9)
+    settings = {'labels': LABELS, 'kept': KEPT, 'rho': 1.0} | changed
+    records = beam.Pipeline() | beam.Create(some_records())
+    with pytest.raises(ValueError, match=message):
+        records | cluster.ClusterRecords(settings_in(work_dir), work_dir=work_dir, **settings)
