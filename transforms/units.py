@@ -8,7 +8,7 @@ import apache_beam as beam
 from models import batching
 from models.batching import Candidate, UnitContext
 from models.finetuning.units import Row
-from models.records import Record
+from models.records import BatchId, Record
 from transforms.keyed import KeyedDoFn
 
 
@@ -85,6 +85,33 @@ class SelectUnits(beam.PTransform):
             # (unit hash, (label, cluster, [text]))
             | 'Row' >> beam.Map(_row_of_user).with_output_types(Row)
         )
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class CountUnits(beam.PTransform):
+    """Units -> the number of those of each label, under the name of the label's first batch; private.
+
+    Attributes:
+        labels: The declared labels, or a single None.
+    """
+
+    labels: tuple[str | None, ...]
+
+    def expand(self, units: beam.PCollection[Row]) -> beam.PCollection[tuple[BatchId, int]]:
+        return (
+            units
+            | 'LabelOfUnit' >> beam.Map(_group_of, self.labels).with_output_types(int)
+            | 'CountUnits' >> beam.combiners.Count.PerElement()
+            | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
+        )
+
+
+def _group_of(row: Row, labels: tuple[str | None, ...]) -> int:
+    return labels.index(row[1])
+
+
+def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
+    return BatchId(group=group, index=0), count
 
 
 def _row_of_user(element: tuple[bytes, UnitContext]) -> Row:

@@ -29,11 +29,11 @@ def work_dir(tmp_path: pathlib.Path) -> str:
 
 def test_batches_round_trip(work_dir: str) -> None:
     examples = [example('0000-000001', 0), example('0000-000001', 1)]
-    assert batch_files.read_batch(work_dir, '0000-000001') is None
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) is None
     batch_files.write_batch(work_dir, '0000-000001', iter(examples))
-    assert batch_files.read_batch(work_dir, '0000-000001') == examples
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) == examples
     batch_files.write_batch(work_dir, '0000-000002', [])
-    assert batch_files.read_batch(work_dir, '0000-000002') == []
+    assert batch_files.read_batch(work_dir, '0000-000002', batch_files.example_of) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_facts_are_there_before_their_batch(
     with pytest.raises(OSError, match='power cut'):
         batch_files.write_batch(work_dir, '0000-000001', [], facts)
     assert len(os.listdir(pathlib.Path(work_dir, folder))) == 1
-    assert batch_files.read_batch(work_dir, '0000-000001') is None
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) is None
 
 
 def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
@@ -71,7 +71,7 @@ def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
 
 
 def kept(work_dir: str) -> tuple[list[SyntheticExample] | None, BatchLoss]:
-    return batch_files.read_batch(work_dir, '0000-000001'), batch_files.read_facts(
+    return batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of), batch_files.read_facts(
         work_dir, '0000-000001', BatchLoss
     )
 
@@ -137,7 +137,7 @@ def test_a_damaged_batch_is_named_and_not_quoted(
     of_facts = functools.partial(batch_files.read_facts, kind=type(facts))
     for place, read in (
         (folder, of_facts),
-        ('batches', batch_files.read_batch),
+        ('batches', functools.partial(batch_files.read_batch, row=batch_files.example_of)),
     ):
         [path] = pathlib.Path(work_dir, place).iterdir()
         path.write_bytes(damage)

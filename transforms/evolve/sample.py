@@ -12,8 +12,8 @@ from models.evolution.requests import Asked
 from models.sampling.loading import SourceSettings, load_source
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
-from transforms.batch_files import batch_path
-from transforms.durable import read_key, write_file
+from transforms.batch_files import batch_path, write_batch
+from transforms.durable import read_key
 from transforms.together import TOGETHER, Together
 
 # (group and index of a batch, its requests): plain values have a deterministic coder.
@@ -69,8 +69,7 @@ class SampleBatch(Together[_Batch, str]):
         answers = iter(source.sample([request for _, of, _ in elements for request in of], self._key))
         for batch_id, requests, parents in elements:
             found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]
-            path = batch_path(self._work_dir, batch_id)
-            write_file(path, json.dumps(found, ensure_ascii=False).encode())
+            write_batch(self._work_dir, batch_id, found)
             yield batch_id
 
     def _load(self) -> TextSource:
