@@ -35,7 +35,7 @@ class Excel(Format):
     ) -> Iterator[RawRow]:
         data = file.read()
         try:
-            rows = _sheet(data, fields.table).filled()
+            rows = _sheet(data, fields.table).rows()
             if isinstance(header := next(rows, {}), Reason):
                 yield Reason.UNREADABLE_REST, b''
                 return
@@ -108,7 +108,7 @@ def _beginning(data: bytes, table: Table, path: str, count: int) -> list[Row]:
     """
     found = None
     try:
-        found = list(itertools.islice(_sheet(data, table, path).filled(), count))
+        found = list(itertools.islice(_sheet(data, table, path).rows(), count))
     except RestrictedError:
         raise
     except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
@@ -135,7 +135,7 @@ def _sheet(data: bytes, table: Table, path: str = '') -> Sheet:
         chosen = [sheet for sheet in sheets if sheet.title == table.sheet]
     else:
         seen = [sheet for sheet in sheets if sheet.is_visible]
-        chosen = [sheet for sheet in seen if next(sheet.filled(), None) is not None] or seen[:1]
+        chosen = [sheet for sheet in seen if next(sheet.rows(), None) is not None] or seen[:1]
     if len(chosen) != 1:
         got = f'sheet={table.sheet!r}' if table.sheet is not None else f'{len(chosen)} sheets with cells'
         raise RestrictedError(
