@@ -15,7 +15,6 @@ from apache_beam.testing import util
 
 from models import batch_plan
 from models.batch_plan import BatchPlan, Clustering
-from models.clustering.centers import ClusterSettings
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Batch, Record
@@ -218,43 +217,6 @@ def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
     letter_centers(embedder_fingerprint='2' * 64).write(f'{work_dir}/centers')
     with pytest.raises(Exception, match='Expected the embedder of the centres'):
         run(some_records(), work_dir, 'example', 1, rho=1.0)
-
-
-TEXTS_OF_TOPICS = [
-    'The airline ordered forty new aircraft for its routes to Asia.',
-    'The striker scored twice as the club won the league final.',
-    'The album was recorded in Nashville and sold a million copies.',
-    'The species is a small beetle found in the forests of Brazil.',
-    'The river flows north through the village into the lake.',
-    'The company reported higher profits and raised its dividend.',
-    '1234 ???',
-]
-
-
-@pytest.mark.run
-def test_records_of_a_topic_share_a_shipped_centre_whatever_their_company(work_dir: str) -> None:
-    records = [Record(text=text, label='a', record_id=str(n)) for n in range(50) for text in TEXTS_OF_TOPICS]
-    with pipeline() as p:
-        clustered, _ = (
-            p
-            | beam.Create(records)
-            | cluster.ClusterRecords(ClusterSettings(), ('a',), work_dir, 4, 10_000.0)
-        )
-        found = clustered | beam.Map(lambda record: (record.text, record.cluster))
-        clusterer = ClusterSettings().build()
-        vectors = [clusterer.embedder.embed([text])[0] for text in TEXTS_OF_TOPICS]
-        one_by_one = [int(clusterer.centers.nearest(vector[None])[0]) for vector in vectors]
-        # Noise of scale 0.007 changes no count: the four fullest centres stay.
-        full = sorted(set(one_by_one), key=lambda index: (-one_by_one.count(index), index))[:4]
-        expected = [
-            (text, int(clusterer.centers.nearest(vector[None], full)[0]))
-            for text, vector in zip(TEXTS_OF_TOPICS, vectors, strict=True)
-        ]
-        util.assert_that(found, util.equal_to(expected * 50))
-    assert len(set(one_by_one)) > 4 and len({index for _, index in expected}) == 4
-    clustering = clustering_in(work_dir)
-    assert clustering.kept == (tuple(sorted(full)),)
-    assert clustering.centers == clusterer.centers.count
 
 
 # --- The draw -------------------------------------------------------------------------

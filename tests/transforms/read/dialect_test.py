@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from tests.transforms.read.samples import PACK, TEXT, read_bytes
+from tests.transforms.read.samples import TEXT, read_bytes
 from transforms import read
 from transforms.read import Dialect, Reason, RecordFields, RecordRules
 from transforms.read import dialect as dialect_lib
@@ -113,15 +113,6 @@ def test_a_half_character_at_the_end_spoils_the_last_row(tmp_path: pathlib.Path)
     texts, rejected = read_bytes(tmp_path, 'a.csv', data, TEXT)
     assert texts == ['before']
     assert [reason for reason, _, _ in rejected] == [Reason.NOT_TEXT]
-
-
-@pytest.mark.parametrize('ending', [ending for ending in PACK if ending])
-def test_a_damaged_stream_gives_the_rows_before_the_damage(tmp_path: pathlib.Path, ending: str) -> None:
-    rows = [('id', 'text'), *((str(row), f'row {row}') for row in range(30_000))]
-    data = PACK[ending](written(rows, ';', 'utf-16'))
-    texts, rejected = read_bytes(tmp_path, f'a.csv{ending}', data[: len(data) * 3 // 4], TEXT)
-    assert texts == [text for _, text in rows[1 : len(texts) + 1]]
-    assert [reason for reason, _, _ in rejected][-1] is Reason.UNREADABLE_REST
 
 
 def test_a_header_line_without_an_end_in_sight_is_not_looked_at() -> None:
