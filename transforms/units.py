@@ -1,7 +1,7 @@
-"""Records -> one row for each unit of privacy, with the records that represent it (METHOD 1)."""
+"""Records -> the run's sample, and one row for each unit with the records that represent it (METHOD 1)."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import apache_beam as beam
 
@@ -9,7 +9,70 @@ from models import batching
 from models.batching import Candidate, UnitContext
 from models.finetuning.units import Row
 from models.records import BatchId, Record
-from transforms.keyed import KeyedDoFn
+from transforms.durable import guarded, read_key
+
+
+class KeyedDoFn(beam.DoFn):
+    """Reads the run key once per worker, and keeps the text of errors in the work directory.
+
+    Args:
+        work_dir: The curator's folder, which holds the run key.
+        expected: What the step does with a record, for its error: 'every record to ...'.
+        name: What the names of its error files begin with.
+    """
+
+    def __init__(self, work_dir: str, *, expected: str, name: str) -> None:
+        self._work_dir = work_dir
+        self._expected = expected
+        self._name = name
+
+    def setup(self) -> None:
+        self._key = read_key(self._work_dir)  # a `RunKey` refuses to be pickled
+
+    def _guarded[T](self, work: Callable[[], T]) -> T:
+        return guarded(work, expected=self._expected, work_dir=self._work_dir, name=self._name)
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class SampleUnits(beam.PTransform):
+    """Records -> (records of the sample, number of the other records), two PCollections.
+
+    The run key and the unit alone decide whether a unit is in the sample (`batching.is_sampled`). The order
+    and the sharding of the input do not matter, and a resumed run has the same sample. The number is a
+    single element, for the curator's report.
+
+    Attributes:
+        rate: Public probability that a unit is in the sample, in (0, 1].
+        work_dir: The curator's folder, where workers read the run key.
+    """
+
+    rate: float
+    work_dir: str
+
+    # Beam has no type hint for two outputs, and warns about annotations of them.
+    @beam.typehints.no_annotations
+    def expand(
+        self, records: beam.PCollection[Record]
+    ) -> tuple[beam.PCollection[Record], beam.PCollection[int]]:
+        # Each record is hashed twice, since tagged outputs have no types, and so no `RecordCoder`.
+        kept, others = (
+            records
+            | name >> beam.ParDo(_OfSample(self.rate, self.work_dir, inside)).with_output_types(Record)
+            for name, inside in (('Keep', True), ('LeaveOut', False))
+        )
+        return kept, others | 'CountLeftOut' >> beam.combiners.Count.Globally()
+
+
+class _OfSample(KeyedDoFn):
+    """record -> the record, if it is inside the sample or, with `inside=False`, outside of it."""
+
+    def __init__(self, rate: float, work_dir: str, inside: bool) -> None:
+        super().__init__(work_dir, expected='every record in the sample or outside of it', name='sample')
+        self._rate, self._inside = rate, inside
+
+    def process(self, record: Record) -> Iterator[Record]:
+        if self._guarded(lambda: batching.is_sampled(self._key, record, self._rate)) == self._inside:
+            yield record
 
 
 class KeyByUnit(KeyedDoFn):

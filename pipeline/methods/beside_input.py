@@ -7,7 +7,7 @@ from pipeline.settings.input import Input
 from transforms.durable import is_local
 from transforms.places import split_patterns
 from transforms.read import InputFile, identities_of, list_input
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:

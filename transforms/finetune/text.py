@@ -15,11 +15,11 @@ from models.finetuning import adapter as adapters
 from models.finetuning.settings import TuningSettings
 from models.privacy.report import BatchFacts
 from models.records import BatchId, Record, TunedExample
+from transforms.count import count_outside
 from transforms.durable import read_file
 from transforms.finetune.sample import SampleTexts
 from transforms.finetune.train import TrainAdapter
 from transforms.run_files import ADAPTER_TENSORS
-from transforms.structure import CountOutside
 from transforms.units import CountUnits, SelectUnits
 
 
@@ -94,7 +94,7 @@ class FineTuneText(beam.PTransform):
         if structure is None or self.adapter is not None:
             empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
             return records.pipeline | 'NoneCounted' >> empty
-        return records | 'Structure' >> CountOutside(structure)
+        return count_outside(records, structure)
 
     def _sample(self, trained: beam.PCollection[str]) -> beam.PCollection[TunedExample]:
         """The adapter, once it is written -> its texts."""

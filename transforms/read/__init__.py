@@ -25,8 +25,8 @@ Labels, unit ids and record ids are compared as `models.spelling` spells them, i
 and ' 1' are one id.
 """
 
-from transforms.read.columns import MissingColumns
 from transforms.read.dialect import Dialect
+from transforms.read.errors import MissingColumns
 from transforms.read.files import InputFile, check_input, check_same, file_format, identities_of, list_input
 from transforms.read.header import Header, read_header
 from transforms.read.records import ReadRecords, read_piece, read_place, read_rows, split_file

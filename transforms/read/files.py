@@ -14,9 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms.durable import is_local
 from transforms.places import check_filesystem, none_found, split_patterns
-from transforms.read.columns import RestrictedError, check_columns
 from transforms.read.compression import CODECS
-from transforms.read.errors import naming_only
+from transforms.read.errors import RestrictedError, check_columns, naming_only
 from transforms.read.formats import FORMATS
 from transforms.read.identities import Identity, identity_of
 from transforms.read.rules import RecordFields

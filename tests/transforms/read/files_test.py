@@ -13,7 +13,7 @@ from tests.object_store import object_store
 from tests.transforms.read.samples import LABELLED, TEXT
 from transforms import durable, read
 from transforms.read import RecordFields, files
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 
 
 @pytest.mark.parametrize('pattern', ['', ' , '])

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from transforms.read import Dialect, RecordFields, Table, check_input, read_header
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 
 
 def names_of(path: pathlib.Path, dialect: Dialect = Dialect()) -> list[str]:  # noqa: B008 - immutable

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 from models import spelling
-from transforms.read.columns import RestrictedError, shown
 from transforms.read.dialect import Dialect
+from transforms.read.errors import RestrictedError, shown
 from transforms.read.formats.format import Format, RawRow
 from transforms.read.formats.sheet import Row, Sheet, Unread, Workbook
 from transforms.read.rules import Reason, RecordFields, Table

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from models import spelling
 from transforms import places
 from transforms.read import column_types
-from transforms.read.columns import check_columns
+from transforms.read.errors import check_columns
 from transforms.read.formats.format import RawRow
 from transforms.read.rules import RecordFields, Table
 from transforms.read.sources.source import Part, Source

@@ -21,7 +21,7 @@ from apache_beam.io.filesystems import FileSystems
 from models import extras
 from transforms import durable, places
 from transforms.read import column_types
-from transforms.read.columns import check_columns
+from transforms.read.errors import check_columns
 from transforms.read.formats.format import RawRow
 from transforms.read.identities import identity_of
 from transforms.read.rules import Reason, RecordFields, Table

@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms.read import dialect as dialect_lib
 from transforms.read import lines
-from transforms.read.columns import check_columns
+from transforms.read.errors import check_columns
 from transforms.read.formats.format import RawRow
 from transforms.read.identities import Identity, identity_of
 from transforms.read.rules import Reason, RecordFields, Table

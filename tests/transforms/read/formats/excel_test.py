@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.transforms.read.samples import LABELLED, TEXT, read_file
 from transforms import read
 from transforms.read import MissingColumns, Reason, RecordFields, RecordRules, Table, lines
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 from transforms.read.formats import sheet
 
 ANY_LABEL = RecordRules(fields=RecordFields(text='text', label='label', record_id='id'), any_label=True)
