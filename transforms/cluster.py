@@ -40,8 +40,7 @@ class ClusterRecords(beam.PTransform):
     Attributes:
         settings: The centres and the embedder; a worker process loads them once.
         labels: The declared labels, or a single None.
-        work_dir: The curator's folder, which holds the run key, and takes the clustering and the details of
-            errors.
+        work_dir: The curator's folder.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the counts of centres: the first share of `counts.split_rho`.
         unit: The unit of privacy.
@@ -113,7 +112,7 @@ def embed_records(
         records: Any records.
         embed: n texts -> `[n, d]` float32; each row is a function of its own text.
         centers: The public centres.
-        text_limit: Public number of characters of a text that are embedded; None embeds all.
+        text_limit: As of `ClusterRecords`.
     """
     vectors = np.ascontiguousarray(embed([record.text[:text_limit] for record in records]), _EMBEDDING)
     clusters = centers.nearest(vectors)
@@ -128,11 +127,8 @@ def recluster(
 ) -> list[Record]:
     """The records without their embeddings, each in the cluster of the nearest centre that its label keeps.
 
-    Args:
-        records: Embedded records. A record of an undeclared label joins no group, so it gets no cluster.
-        centers: The public centres that the records were embedded for.
-        labels: The declared labels, or a single None.
-        clustering: The centres that each label keeps, in the order of `labels`.
+    The clustering says which, in the order of `labels`. A record of an undeclared label joins no group, so it
+    gets no cluster.
     """
     found = [dataclasses.replace(record, embedding=None, cluster=None) for record in records]
     for label, kept in zip(labels, clustering.kept, strict=True):
@@ -212,15 +208,14 @@ def draw_clustering(
 
     Args:
         true_counts: True counts of contexts, one for each centre, one label after another; private.
-        work_dir: The curator's folder, which holds the run key and gets the clustering.
+        work_dir: The curator's folder.
         labels: The declared labels, or a single None.
         centers: Number K of centres.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the noisy counts.
 
     Raises:
-        ValueError: The clustering there has other labels, other numbers of centres or another cost; or
-            the number of counts does not fit the labels and the centres.
+        ValueError: The clustering there is of other settings, or the number of counts does not fit them.
     """
     if len(true_counts) != len(labels) * centers:
         raise ValueError(

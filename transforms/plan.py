@@ -18,21 +18,17 @@ from transforms.run_files import PLAN
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class DrawPlan(beam.PTransform):
-    """The true counts (a single list) -> the single `BatchPlan` of the run.
-
-    A run has one draw of the noise: see `durable.noise_source`.
+    """The true counts (a single list) -> the single `BatchPlan` of the run, by `draw_plan`.
 
     Attributes:
-        work_dir: The curator's folder, which holds the run key and gets the batch plan, on any filesystem
-            that Beam knows.
+        work_dir: The curator's folder.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batch_size: Expected batch size s.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
-        clustering: That of `ClusterRecords`, where the counts are of each (label, cluster);
-            None where they are of each label.
-        conditions: The PCollection of `DrawConditions`; None where examples are given no values.
+        clustering: That of `ClusterRecords`; None where the counts are of each label alone.
+        conditions: Those of `DrawConditions`; None where examples are given no values.
     """
 
     work_dir: str
@@ -96,7 +92,7 @@ def draw_plan_of(
     Args:
         true_counts: True counts of contexts in the order of `labels`: one for each label or, with a
             clustering, one for each centre of each label; private.
-        work_dir: The curator's folder, which holds the run key and gets the batch plan.
+        work_dir: The curator's folder.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batches_of: Noisy counts of the groups -> the number of batches of each group.
@@ -104,8 +100,7 @@ def draw_plan_of(
         conditions: The noisy counts of cells; None where examples are given no values.
 
     Raises:
-        ValueError: The batch plan there has other labels, another cost, another clustering or other
-            conditions; or the number of counts does not fit the labels and the centres.
+        ValueError: The batch plan there is of other settings, or the number of counts does not fit them.
     """
 
     def draw() -> str:

@@ -37,9 +37,8 @@ class KeyedDoFn(beam.DoFn):
 class SampleUnits(beam.PTransform):
     """Records -> (records of the sample, number of the other records), two PCollections.
 
-    The run key and the unit alone decide whether a unit is in the sample (`batching.is_sampled`). The order
-    and the sharding of the input do not matter, and a resumed run has the same sample. The number is a
-    single element, for the curator's report.
+    The run key and the unit alone decide whether a unit is in the sample (`batching.is_sampled`), so a
+    resumed run has the same one. The number is a single element, for the curator's report.
 
     Attributes:
         rate: Public probability that a unit is in the sample, in (0, 1].

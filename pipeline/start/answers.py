@@ -146,14 +146,9 @@ def declared_labels(text: str) -> tuple[str, ...]:
 def labels_of_columns(
     text: str, column_of: Callable[[str], str | None]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns and their declared labels, in the form 'ward: A1=Surgery, B2; mood: calm'.
+    """Columns, and their declared labels, in the form 'ward: A1=Surgery, B2; mood: calm'.
 
-    Args:
-        text: One column or several, each with its labels.
-        column_of: A column by its typed name.
-
-    Returns:
-        The columns, and their labels; those of several columns begin with their column.
+    Labels of several columns begin with their column. `column_of` gives a column by its typed name.
 
     Raises:
         ValueError: It has another form, no such column, or a column twice.

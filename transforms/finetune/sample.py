@@ -17,12 +17,7 @@ from transforms.together import Together
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
-    """The model with the adapter of a folder.
-
-    Args:
-        folder: Holds `adapter.safetensors`.
-        trained: SHA-256 of that file.
-        settings: The run's.
+    """The model with the adapter of a folder, whose file has the SHA-256 `trained`.
 
     Raises:
         ValueError: The adapter is another one.

@@ -33,8 +33,7 @@ class PredictText(beam.PTransform):
     3. The losses or the spending of each batch; empty for a method that has neither.
     4. Numbers of records, each under a field of the curator's report: `records_in_reference` are equal to
        one of the curator's reference texts, `records_outside_structure` do not have the structure of the
-       run, and `records_in_no_cell` lack a field whose mix is counted. A run without a reference or a
-       structure does not count for it.
+       run, and `records_in_no_cell` lack a field whose mix is counted.
 
     With two rounds, some batches are decoded first, with the public prompt. The plan chooses them, so a
     batch's round does not depend on its records. The complete examples of the first round are released

@@ -1,7 +1,5 @@
 """CSV by RFC 4180, with line breaks inside quotes; columns by the names of a header row, or by position.
 
-Other delimiters, quotes, line ends and encodings are possible: see `transforms.read.dialect`.
-
 Python's reader is used, and not Arrow's: Arrow accepts text after a closing quote and an unclosed quote, and
 it does not tell the bytes of a row that is rejected later.
 """
@@ -204,11 +202,6 @@ def csv_file(
     chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
 ) -> tuple[Layout, Iterator[CsvRow]]:
     """How a CSV file is written, and its rows, streamed, the header row first if it has one.
-
-    Args:
-        chunks: The content.
-        fields: The columns that are needed, and what is given of how the file is written.
-        delimiters: Those that are tried where none is given or declared.
 
     Raises:
         CorruptStream: The damage is in the first line.
