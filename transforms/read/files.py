@@ -213,7 +213,10 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
     """
     found = list_input(pattern)
     check_formats(pattern, found)
-    if not fields.positional and all(file.size == 0 and _has_header(file.path) for file in found):
+    if not fields.positional and all(
+        file.size == 0 and source_of(file.path) is None and file_format(file.path)[0] in ('csv', 'tsv')
+        for file in found
+    ):
         # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
         raise ValueError(
             f'Expected a header row and records, got path={found[0].path!r} of 0 bytes. Write it again.'
@@ -247,10 +250,6 @@ def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
         )
 
 
-def _has_header(path: str) -> bool:
-    return source_of(path) is None and file_format(path)[0] in ('csv', 'tsv')
-
-
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:
     """Checks that the files are still those of the run's digest of its input.
 
@@ -270,15 +269,10 @@ def _check_file(path: str, fields: RecordFields) -> None:
         if (source := source_of(path)) is not None:
             source.check(path, fields)
             return
-        _check_table(path, fields)
-
-
-def _check_table(path: str, fields: RecordFields) -> None:
-    name, codec = file_format(path)
-    with open_file(path) as file:
-        columns = FORMATS[name].columns(file, codec, path, fields)
-    if columns is None or all(name in columns for name in fields.names):
-        return
-    with open_file(path) as file:
-        remedy = FORMATS[name].remedy(file, codec, fields)
-    check_columns(path, fields.names, columns, remedy)
+        name, codec = file_format(path)
+        with open_file(path) as file:
+            columns = FORMATS[name].columns(file, codec, path, fields)
+        if columns is not None and not columns.issuperset(fields.names):
+            with open_file(path) as file:
+                remedy = FORMATS[name].remedy(file, codec, fields)
+            check_columns(path, fields.names, columns, remedy)

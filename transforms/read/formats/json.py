@@ -33,15 +33,19 @@ def _whole_number(digits: str) -> int | decimal.Decimal:
 _DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
-class JsonLines(Format):
-    """One row for each line that is not blank."""
+class Json(Format):
+    """One row for each line that is not blank; or for each element of an array, where arrays are read."""
 
-    _reads_arrays = False
+    def __init__(self, *, reads_arrays: bool) -> None:
+        self._reads_arrays = reads_arrays
 
     def rows(
         self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
     ) -> Iterator[RawRow]:
         return self._rows_of(text_of(decompressed(file, codec), fields.dialect))
+
+    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
+        return json_file(chunks) if self._reads_arrays else json_lines(chunks)
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         """Keys of the objects near the beginning; None if there is no object.
@@ -83,18 +87,6 @@ class JsonLines(Format):
         if is_array:
             found, remedy = 'one array over several lines', 'Let its name end in .json.'
         raise ValueError(f'Expected one JSON object in each line, got path={path!r} with {found}. {remedy}')
-
-    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
-        return json_lines(chunks)
-
-
-class JsonFile(JsonLines):
-    """One array of objects, or lines."""
-
-    _reads_arrays = True
-
-    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
-        return json_file(chunks)
 
 
 def json_lines(chunks: Iterable[bytes]) -> Iterator[RawRow]:
