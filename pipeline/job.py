@@ -15,7 +15,7 @@ from pipeline.run.record_rules import record_rules
 from pipeline.run.render import render_released, render_restricted
 from transforms.read import ReadRecords, Rejection
 from transforms.restricted import KeepRejected, WriteRestricted
-from transforms.sample import SampleUnits
+from transforms.units import SampleUnits
 from transforms.write import WriteCorpus, WriteReports
 
 

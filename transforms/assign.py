@@ -17,8 +17,7 @@ from models.batch_plan import BatchPlan
 from models.batching import Row, UnitContext
 from models.privacy.params import Unit
 from models.records import Batch, BatchId, Record
-from transforms.keyed import KeyedDoFn
-from transforms.units import KeyByUnit, SmallestRecords
+from transforms.units import KeyByUnit, KeyedDoFn, SmallestRecords
 
 # A batch's key in a shuffle: (group, index). Plain integers have a deterministic coder.
 BatchKey = tuple[int, int]

@@ -38,42 +38,50 @@ def facts_kind(params: MechanismParams) -> type[BatchFacts] | None:
     return BatchSpending if params.is_individual else None
 
 
-def write_batch(
-    work_dir: str, batch_id: str, examples: Iterable[SyntheticExample], facts: BatchFacts | None = None
-) -> None:
-    """Writes a finished batch: first its losses or spending, if it has any, then its examples.
+def write_batch(work_dir: str, batch_id: str, rows: Iterable[Any], facts: BatchFacts | None = None) -> None:
+    """Writes a finished batch: first its losses or spending, if it has any, then its rows.
 
     Two accelerators may round differently, and then decode one batch to different examples. So the name
     of the file of losses or spending holds a digest of the examples: `read_facts` finds the facts of the
     examples that stayed.
+
+    Args:
+        work_dir: The curator's folder.
+        batch_id: Which batch.
+        rows: Dataclasses, or their fields.
+        facts: The losses or spending.
     """
-    data = json.dumps([dataclasses.asdict(example) for example in examples], ensure_ascii=False).encode()
+    plain = [row if isinstance(row, dict) else dataclasses.asdict(row) for row in rows]
+    data = json.dumps(plain, ensure_ascii=False).encode()
     if facts is not None:
         restricted = json.dumps(dataclasses.asdict(facts)).encode()
         write_file(_facts_path(work_dir, batch_id, type(facts), data), restricted)
     write_file(batch_path(work_dir, batch_id), data)
 
 
-def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
-    """The examples of a finished batch; None if it is not finished.
+def read_batch[Row](work_dir: str, batch_id: str, row: Callable[..., Row]) -> list[Row] | None:
+    """The rows of a finished batch, made of their fields; None if it is not finished.
 
     Raises:
-        ValueError: The file is damaged.
+        ValueError: The file is damaged. The error quotes nothing of it.
     """
     path = batch_path(work_dir, batch_id)
     if not FileSystems.exists(path):
         return None
     data = read_file(path)
     try:
-        return [_example(row) for row in json.loads(data)]
+        rows = json.loads(data)
+        if isinstance(rows, list):
+            return [row(**fields) for fields in rows]
     except (RecursionError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the text.
     raise ValueError(_damaged(path, batch_id))
 
 
-def _example(row: dict[str, Any]) -> SyntheticExample:
-    return StructuredExample(**row) if 'forced_tokens' in row else SyntheticExample(**row)
+def example_of(**fields: Any) -> SyntheticExample:
+    """An example of private prediction, with a structure or without."""
+    return StructuredExample(**fields) if 'forced_tokens' in fields else SyntheticExample(**fields)
 
 
 def _damaged(path: str, batch_id: str) -> str:
@@ -81,8 +89,8 @@ def _damaged(path: str, batch_id: str) -> str:
     return (
         f'Expected an intact batch {batch_id}, got a damaged file={file} in the work directory. Remove '
         f'{BATCHES_FOLDER}/{batch_id}.json there, {LOSSES_FOLDER}/{batch_id}.* and '
-        f'{SPENDING_FOLDER}/{batch_id}.*, and repeat the command: it decodes the batch again, with the '
-        'same noise.'
+        f'{SPENDING_FOLDER}/{batch_id}.* if they are there, and repeat the command: it computes the batch '
+        'again, with the same noise.'
     )
 
 

@@ -23,14 +23,13 @@ class DrawConditions(beam.PTransform):
 
     A cell is a combination of values of the fields. One unit counts in one cell, by 1, as it counts under
     one label. A record that is no JSON object, or that lacks a field, is in no cell. It drops out before a
-    unit's cell is chosen, like a record of an undeclared label. A run has one draw of the noise: see
-    `durable.noise_source`.
+    unit's cell is chosen, like a record of an undeclared label.
 
     Attributes:
         structure: The run's, with its fields and their values.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
-        work_dir: The curator's folder, where workers read the run key and which gets the noisy counts.
+        work_dir: The curator's folder.
         unit: The unit of privacy.
     """
 
@@ -88,15 +87,14 @@ def draw_conditions(
 
     Args:
         true_counts: True counts of contexts, one for each cell, one label after another; private.
-        work_dir: The curator's folder, which holds the run key and gets the conditions.
+        work_dir: The curator's folder.
         fields: The fields whose values examples are given.
         cells: Every combination of their values, each value in JSON.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
 
     Raises:
-        ValueError: The conditions there have other labels, fields or cells, or another cost; or the
-            number of counts does not fit the labels and the cells.
+        ValueError: The conditions there are of other settings, or the number of counts does not fit them.
     """
     if len(true_counts) != len(labels) * len(cells):
         raise ValueError(

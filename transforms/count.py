@@ -1,12 +1,14 @@
-"""Records -> the true counts of contexts, which only steps that add noise may read (METHOD 2 and 3)."""
+"""Records -> true counts: of contexts, for steps that add noise (METHOD 2 and 3), and for the curator."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import apache_beam as beam
 
 from models import batch_plan
 from models.batch_plan import GroupName
+from models.grammars.structure import Structure
 from models.privacy.params import Unit
 from models.records import Record
 from transforms.units import KeyByUnit, SmallestRecords
@@ -19,7 +21,7 @@ class CountContexts(beam.PTransform):
     It counts contexts: records under the `example` unit, units under the `user` unit. Without clusters a
     label is one cell; with clusters each (label, cluster) is. One unit counts in one cell, by 1. Under the
     `example` unit with k > 1 each record still counts by 1. The result is private: only steps that add
-    noise may read it (`DrawPlan`, `DrawClustering`, `DrawConditions`, `DrawLabelMix`).
+    noise may read it (`DrawPlan`, `ClusterRecords`, `DrawConditions`, `DrawLabelMix`).
 
     Attributes:
         labels: The declared labels, or a single None. Records of other labels are not counted.
@@ -87,3 +89,33 @@ class _CountPerCell(beam.CombineFn):
 
     def extract_output(self, accumulator: list[int]) -> list[int]:
         return accumulator
+
+
+def count_records(
+    records: beam.PCollection[Record], field: str, holds: Callable[..., bool], *public: Any
+) -> beam.PCollection[tuple[str, int]]:
+    """Records -> the number of those for which `holds(record, *public)`, under a field for the curator.
+
+    The single element is private: it is counted without noise, for the curator alone.
+    """
+    return (
+        records
+        | f'Filter {field}' >> beam.Filter(holds, *public)
+        | f'Count {field}' >> beam.combiners.Count.Globally()
+        | f'Name {field}' >> beam.Map(_named, field).with_output_types(tuple[str, int])
+    )
+
+
+def _named(count: int, field: str) -> tuple[str, int]:
+    return field, count
+
+
+def count_outside(
+    records: beam.PCollection[Record], structure: Structure
+) -> beam.PCollection[tuple[str, int]]:
+    """The number of records that do not have the structure of the run's examples, as of `count_records`."""
+    return count_records(records, 'records_outside_structure', _is_outside, structure)
+
+
+def _is_outside(record: Record, structure: Structure) -> bool:
+    return not structure.holds(record.text)

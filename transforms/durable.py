@@ -38,13 +38,9 @@ def is_local(path: str) -> bool:
 def write_file(path: str, data: bytes) -> None:
     """Writes a file whole or not at all; a file that is there already stays as it is.
 
-    Of several writers at the same time exactly one wins, and no reader sees the bytes of another. Local
-    filesystems do this by a hard link, and Google Cloud Storage by a precondition. Other filesystems rename
-    the file: two writers at the same instant may then both replace it.
-
-    Args:
-        path: The file; its folder exists, where the filesystem has folders.
-        data: Its content.
+    Of several writers at the same time exactly one wins, and no reader sees the bytes of another: by a
+    hard link on a local filesystem, by a precondition on Google Cloud Storage. Other filesystems rename the
+    file: two writers at the same instant may then both replace it. The folder of the file has to exist.
     """
     temporary = f'{path}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}'
     if is_local(path):
@@ -85,8 +81,8 @@ def _is_there(path: str) -> bool:
     """Whether a file of this name was written.
 
     Raises:
-        FileExistsError: There is a link or a folder of this name. Nobody of the run made it; the release
-            would hold what lies elsewhere, or lack the file.
+        FileExistsError: There is a link or a folder of this name: the release would hold what lies elsewhere,
+            or lack the file.
     """
     if os.path.islink(path) or os.path.isdir(path):
         raise FileExistsError(
@@ -146,11 +142,7 @@ def read_file(path: str) -> bytes:
 
 
 def make_folder(path: str, *, private: bool = False) -> None:
-    """Makes a folder and its parents, unless they are there, on filesystems that have folders.
-
-    Args:
-        path: The folder.
-        private: Whether only its owner may open it; for local filesystems.
+    """Makes a folder and its parents, unless they are there; a private one is its owner's alone.
 
     Raises:
         FileExistsError: There is a file of this name.
@@ -164,12 +156,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
 
 def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
-    """Whether a folder is missing or empty.
-
-    Args:
-        folder: The folder.
-        besides: Glob patterns; files with such names do not count.
-    """
+    """Whether a folder is missing or empty, but for files whose names match glob patterns (`besides`)."""
     if is_local(folder):
         try:
             names = os.listdir(folder)
@@ -212,13 +199,9 @@ def draw_once(path: str, draw: Callable[[], str]) -> str:
     """The text at `path`; if there is no file, writes what `draw` returns first.
 
     A runner may repeat this, after a failure or on a second worker. The file is written before anything
-    uses the draw, and the text is always read from the file. So every repetition returns the same text. The
+    uses the draw, and the text is always read from the file, so every repetition returns the same text. The
     guarantee does not rest on it, since a file can be lost: noise is the same whoever repeats a draw
     (`noise_source`).
-
-    Args:
-        path: The file, on any filesystem that Beam knows.
-        draw: Draws noise and returns the release as text. It is not called if the file is there.
     """
     if not FileSystems.exists(path):
         # If another attempt is faster, its file stays, and nobody reads this draw.
@@ -252,7 +235,6 @@ def noise_source(work_dir: str, *name: str) -> NoiseSource:
 
     Raises:
         FileNotFoundError: The folder lacks the key or the digests.
-        PermissionError: As `read_key`.
     """
     run = read_file(FileSystems.join(work_dir, RUN))
     return NoiseSource(read_key(work_dir), (run,)).of(*name)
@@ -274,13 +256,7 @@ def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str
     """Returns what `work` returns; the text of an exception is written to the work directory alone.
 
     That text may quote records, and runners log and show the exceptions of a step (METHOD 8). So another
-    exception is raised in its place, which names the file.
-
-    Args:
-        work: Computes with private data.
-        expected: What the work was to do, for the error.
-        work_dir: The curator's folder.
-        name: What the name of the file begins with.
+    exception is raised in its place, which names the file and what was `expected`.
 
     Raises:
         RuntimeError: `work` raised an exception. It has no cause and no context.

@@ -42,9 +42,8 @@ def split_patterns(pattern: str) -> list[str]:
     """The paths and globs of a comma-separated list; the URL of a database is one, whatever it holds.
 
     A comma belongs to a name where a file, a folder or a data set of that name is there, also a folder that
-    a glob begins with; it separates two elsewhere. A path is the one that is there: as it was typed, else
-    without spaces around it, without `file://`, with `~` for the folder of a user, or with its accents
-    composed or decomposed.
+    a glob begins with. A path is the one that is there: as it was typed, else without spaces around it,
+    without `file://`, with `~` for the folder of a user, or with its accents composed or decomposed.
 
     Raises:
         ValueError: Two names with commas that are there share a part of the list.
@@ -122,12 +121,7 @@ def _is_there(path: str) -> bool:
 
 
 def none_found(part: str, pattern: str) -> FileNotFoundError:
-    """The error over a path or glob without a file.
-
-    Args:
-        part: One of the patterns.
-        pattern: The list that it is of.
-    """
+    """The error over one of the patterns of a list (`part` of `pattern`), a path or glob without a file."""
     remedy = 'Check the path, and that this machine may list it.'
     if ',' in pattern:
         remedy += (
@@ -200,12 +194,7 @@ def sqlite_file(place: str) -> str | None:
 
 
 def with_absolute_path(place: str, *, is_local: bool) -> str:
-    """A place whose path of this machine is absolute: workers have another working directory.
-
-    Args:
-        place: One path, glob or URL.
-        is_local: Whether it is a path of this machine.
-    """
+    """A path, glob or URL with an absolute path of this machine: workers have another working directory."""
     if (file := sqlite_file(place)) is not None:
         return _SQLITE_FILE + os.path.abspath(file)
     if is_dataset(place) and os.path.exists(place.removeprefix(DATASET)):
@@ -253,16 +242,10 @@ def has_password(place: str) -> bool:
 
 
 def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str, str | int]:
-    """What a connection to PostgreSQL adds to its URL: a time limit, and TLS to another machine.
+    """What a connection to PostgreSQL adds to its URL, by the driver's names: a limit, and TLS elsewhere.
 
-    The driver would go on without TLS where a server, or whoever answers for it, offers none.
-
-    Args:
-        host: The host of the URL.
-        query: Its other settings, of which each goes before what is added.
-
-    Returns:
-        By the driver's names. `sslmode` is left to PGSSLMODE and to a service file where one is named.
+    The driver would go on without TLS where a server, or whoever answers for it, offers none. What the URL,
+    PGSSLMODE or a service file says goes before it.
     """
     own: dict[str, str | int] = {} if 'connect_timeout' in query else {'connect_timeout': CONNECT_SECONDS}
     named = [host, query.get('host'), query.get('hostaddr'), os.environ.get('PGHOST')]

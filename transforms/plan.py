@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -11,27 +12,23 @@ from models.batch_plan import BatchPlan, Clustering
 from models.conditions import Conditions
 from models.privacy import counts
 from models.privacy.params import Unit
-from transforms.durable import draw_once, noise_source, read_file
+from transforms.durable import draw_once, noise_source
 from transforms.run_files import PLAN
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class DrawPlan(beam.PTransform):
-    """The true counts (a single list) -> the single `BatchPlan` of the run.
-
-    A run has one draw of the noise: see `durable.noise_source`.
+    """The true counts (a single list) -> the single `BatchPlan` of the run, by `draw_plan`.
 
     Attributes:
-        work_dir: The curator's folder, which holds the run key and gets the batch plan, on any filesystem
-            that Beam knows.
+        work_dir: The curator's folder.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batch_size: Expected batch size s.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
-        clustering: The PCollection of `DrawClustering`, where the counts are of each (label, cluster);
-            None where they are of each label.
-        conditions: The PCollection of `DrawConditions`; None where examples are given no values.
+        clustering: That of `ClusterRecords`; None where the counts are of each label alone.
+        conditions: Those of `DrawConditions`; None where examples are given no values.
     """
 
     work_dir: str
@@ -62,37 +59,21 @@ class DrawPlan(beam.PTransform):
 
 
 def draw_plan(
-    true_counts: Sequence[int],
-    work_dir: str,
-    *,
-    labels: tuple[str | None, ...],
-    rho: float,
-    contexts_per_batch: int,
-    clustering: Clustering | None = None,
-    conditions: Conditions | None = None,
+    true_counts: Sequence[int], work_dir: str, *, contexts_per_batch: int, **release: Any
 ) -> BatchPlan:
-    """Draws the batch plan of private prediction: each group gets the batches that its noisy count fills.
+    """`draw_plan_of` where each group gets the batches that its noisy count fills, as in private prediction.
 
     Args:
-        true_counts: True counts of contexts, in the order that `draw_plan_of` takes; private.
-        work_dir: The curator's folder, which holds the run key and gets the batch plan.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
+        true_counts: As of `draw_plan_of`; private.
+        work_dir: The curator's folder.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
-        clustering: The centres that each label keeps; None without clusters.
-        conditions: The noisy counts of cells; None where examples are given no values.
-
-    Raises:
-        ValueError: As `draw_plan_of`.
+        **release: As of `draw_plan_of`.
     """
     return draw_plan_of(
         true_counts,
         work_dir,
-        labels=labels,
-        rho=rho,
         batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
-        clustering=clustering,
-        conditions=conditions,
+        **release,
     )
 
 
@@ -111,7 +92,7 @@ def draw_plan_of(
     Args:
         true_counts: True counts of contexts in the order of `labels`: one for each label or, with a
             clustering, one for each centre of each label; private.
-        work_dir: The curator's folder, which holds the run key and gets the batch plan.
+        work_dir: The curator's folder.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batches_of: Noisy counts of the groups -> the number of batches of each group.
@@ -119,8 +100,7 @@ def draw_plan_of(
         conditions: The noisy counts of cells; None where examples are given no values.
 
     Raises:
-        ValueError: The batch plan there has other labels, another cost, another clustering or other
-            conditions; or the number of counts does not fit the labels and the centres.
+        ValueError: The batch plan there is of other settings, or the number of counts does not fit them.
     """
 
     def draw() -> str:
@@ -167,8 +147,3 @@ def _counts_of_groups(
         for order, kept in enumerate(clustering.kept)
         for cluster in kept
     ]
-
-
-def read_plan(path: str) -> BatchPlan:
-    """The batch plan that a run wrote down."""
-    return BatchPlan.from_json(read_file(path).decode())

@@ -73,13 +73,9 @@ def check_delimiter(name: str | None, quoting: Quoting) -> None:
 def check_text_flags(
     read: Iterable[str], *, delimiter: str | None, encoding: str | None, quoting: Quoting
 ) -> None:
-    """Refuses flags of files of text where no file is of their kind; else they are of those that are.
+    """Refuses flags of files of text where no place that the command reads is of their kind.
 
-    Args:
-        read: All places that the command reads, each as a flag names it.
-        delimiter: Value of the flag; None where nobody gave it.
-        encoding: Value of the flag; None where nobody gave it.
-        quoting: Value of the flag.
+    A flag that nobody gave is None, and `quoting` is 'double'.
 
     Raises:
         ValueError: See above.

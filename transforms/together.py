@@ -1,4 +1,4 @@
-"""Batches of a bundle, sampled together, so that no row of a model waits for the last texts of each."""
+"""Elements of a bundle that are worked on together, so that no row of a model waits for the last ones."""
 
 import abc
 from collections.abc import Iterator
@@ -7,36 +7,36 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-# Texts that are sampled together, where so many wait: a run that is killed samples them again.
-TEXTS_TOGETHER = 256
+# Texts or records that a model reads together: a run that is killed computes them again.
+TOGETHER = 256
 
 
-class SampledTogether[Batch, Output](beam.DoFn, abc.ABC):
-    """Holds batches back until their texts are enough, or their bundle ends.
+class Together[Element, Output](beam.DoFn, abc.ABC):
+    """Holds elements back until they are enough, or their bundle ends.
 
-    What is made of a batch may not depend on the batches beside it, since a bundle that is repeated may have
+    What is made of an element may not depend on those beside it, since a bundle that is repeated may have
     others. `process` of a subclass gives what `wait` gives.
 
     Attributes:
-        together: Texts that are enough.
+        together: Size of elements that is enough.
     """
 
-    together: int = TEXTS_TOGETHER
+    together: int = TOGETHER
 
     def start_bundle(self) -> None:
-        self._waiting: list[Batch] = []
-        self._texts = 0
+        self._waiting: list[Element] = []
+        self._size = 0
 
-    def wait(self, batch: Batch, texts: int) -> Iterator[Output]:
-        """Holds a batch of so many texts back, or samples it with those that wait.
+    def wait(self, element: Element, size: int = 1) -> Iterator[Output]:
+        """Holds an element back, or works on it and those that wait.
 
         Args:
-            batch: Not sampled yet.
-            texts: How many it asks for.
+            element: Not worked on yet.
+            size: Number of its texts.
         """
-        self._waiting.append(batch)
-        self._texts += texts
-        if self._texts >= self.together:
+        self._waiting.append(element)
+        self._size += size
+        if self._size >= self.together:
             yield from self._all()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -44,14 +44,10 @@ class SampledTogether[Batch, Output](beam.DoFn, abc.ABC):
             yield GlobalWindows.windowed_value(output)
 
     def _all(self) -> Iterator[Output]:
-        waiting, self._waiting, self._texts = self._waiting, [], 0
+        waiting, self._waiting, self._size = self._waiting, [], 0
         if waiting:
-            yield from self.sample(waiting)
+            yield from self.work(waiting)
 
     @abc.abstractmethod
-    def sample(self, batches: list[Batch]) -> Iterator[Output]:
-        """Samples batches, writes each, and gives what the step gives of it.
-
-        Args:
-            batches: At least one, in the order in which they came.
-        """
+    def work(self, elements: list[Element]) -> Iterator[Output]:
+        """What the step gives of at least one element, in the order in which they came."""

@@ -1,15 +1,77 @@
-"""Records -> one row for each unit of privacy, with the records that represent it (METHOD 1)."""
+"""Records -> the run's sample, and one row for each unit with the records that represent it (METHOD 1)."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import apache_beam as beam
 
 from models import batching
 from models.batching import Candidate, UnitContext
 from models.finetuning.units import Row
-from models.records import Record
-from transforms.keyed import KeyedDoFn
+from models.records import BatchId, Record
+from transforms.durable import guarded, read_key
+
+
+class KeyedDoFn(beam.DoFn):
+    """Reads the run key once per worker, and keeps the text of errors in the work directory.
+
+    Args:
+        work_dir: The curator's folder, which holds the run key.
+        expected: What the step does with a record, for its error: 'every record to ...'.
+        name: What the names of its error files begin with.
+    """
+
+    def __init__(self, work_dir: str, *, expected: str, name: str) -> None:
+        self._work_dir = work_dir
+        self._expected = expected
+        self._name = name
+
+    def setup(self) -> None:
+        self._key = read_key(self._work_dir)  # a `RunKey` refuses to be pickled
+
+    def _guarded[T](self, work: Callable[[], T]) -> T:
+        return guarded(work, expected=self._expected, work_dir=self._work_dir, name=self._name)
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class SampleUnits(beam.PTransform):
+    """Records -> (records of the sample, number of the other records), two PCollections.
+
+    The run key and the unit alone decide whether a unit is in the sample (`batching.is_sampled`), so a
+    resumed run has the same one. The number is a single element, for the curator's report.
+
+    Attributes:
+        rate: Public probability that a unit is in the sample, in (0, 1].
+        work_dir: The curator's folder, where workers read the run key.
+    """
+
+    rate: float
+    work_dir: str
+
+    # Beam has no type hint for two outputs, and warns about annotations of them.
+    @beam.typehints.no_annotations
+    def expand(
+        self, records: beam.PCollection[Record]
+    ) -> tuple[beam.PCollection[Record], beam.PCollection[int]]:
+        # Each record is hashed twice, since tagged outputs have no types, and so no `RecordCoder`.
+        kept, others = (
+            records
+            | name >> beam.ParDo(_OfSample(self.rate, self.work_dir, inside)).with_output_types(Record)
+            for name, inside in (('Keep', True), ('LeaveOut', False))
+        )
+        return kept, others | 'CountLeftOut' >> beam.combiners.Count.Globally()
+
+
+class _OfSample(KeyedDoFn):
+    """record -> the record, if it is inside the sample or, with `inside=False`, outside of it."""
+
+    def __init__(self, rate: float, work_dir: str, inside: bool) -> None:
+        super().__init__(work_dir, expected='every record in the sample or outside of it', name='sample')
+        self._rate, self._inside = rate, inside
+
+    def process(self, record: Record) -> Iterator[Record]:
+        if self._guarded(lambda: batching.is_sampled(self._key, record, self._rate)) == self._inside:
+            yield record
 
 
 class KeyByUnit(KeyedDoFn):
@@ -85,6 +147,33 @@ class SelectUnits(beam.PTransform):
             # (unit hash, (label, cluster, [text]))
             | 'Row' >> beam.Map(_row_of_user).with_output_types(Row)
         )
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class CountUnits(beam.PTransform):
+    """Units -> the number of those of each label, under the name of the label's first batch; private.
+
+    Attributes:
+        labels: The declared labels, or a single None.
+    """
+
+    labels: tuple[str | None, ...]
+
+    def expand(self, units: beam.PCollection[Row]) -> beam.PCollection[tuple[BatchId, int]]:
+        return (
+            units
+            | 'LabelOfUnit' >> beam.Map(_group_of, self.labels).with_output_types(int)
+            | 'CountUnits' >> beam.combiners.Count.PerElement()
+            | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
+        )
+
+
+def _group_of(row: Row, labels: tuple[str | None, ...]) -> int:
+    return labels.index(row[1])
+
+
+def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
+    return BatchId(group=group, index=0), count
 
 
 def _row_of_user(element: tuple[bytes, UnitContext]) -> Row:

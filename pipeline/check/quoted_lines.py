@@ -1,77 +1,56 @@
 """Lines of CSV files that quotes join or spoil, for the curator alone."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from transforms.read import Reason, RecordFields, csv_rows, file_format
+from transforms.read import Reason, RecordFields, file_format
 from transforms.read import dialect as dialect_lib
 from transforms.read.compression import CorruptStream
 from transforms.read.errors import naming_only
 from transforms.read.files import open_file
 from transforms.read.formats import FORMATS
-from transforms.read.formats.csv import Csv, CsvRow, has_width
+from transforms.read.formats.csv import Csv, CsvRow, csv_rows, has_width
 from transforms.read.sources import source_of
 
 # Limit on rows that look wrong and are read again with other quotes.
 _BYTES_READ_AGAIN = 2**20
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class QuotedLines:
-    """Numbers of lines that quotes join or spoil. Restricted to the curator.
+    """Numbers of lines of CSV files that quotes join or spoil. Restricted to the curator.
 
     Attributes:
         continued: Lines that continue a row within quotes: no record and no rejection of their own.
         alike: Those of rows of which each line, read without quotes, has the columns of the header.
         stray: Rows rejected because of a quote.
-        remedy: The quoting with which most rows that look wrong have the columns; None if none helps.
-    """
-
-    continued: int = dataclasses.field(repr=False)
-    alike: int = dataclasses.field(repr=False)
-    stray: int = dataclasses.field(repr=False)
-    remedy: str | None = dataclasses.field(repr=False)
-
-
-def look(paths: Sequence[str], fields: RecordFields) -> QuotedLines:
-    """Reads the CSV files among the paths, and counts lines.
 
     Args:
         paths: Files and other places; those that are no CSV are passed over.
         fields: Columns, and how files are written, as a run reads them.
     """
-    counts = _Lines(fields)
-    if fields.dialect.quoting != dialect_lib.NONE:
-        for path in paths:
-            if source_of(path) is None:
-                with naming_only(path):
-                    counts.add_file(path)
-    return QuotedLines(
-        continued=counts.continued, alike=counts.alike, stray=counts.stray, remedy=counts.remedy()
-    )
 
-
-class _Lines:
-    """The sums over the lines of files."""
-
-    def __init__(self, fields: RecordFields) -> None:
+    def __init__(self, paths: Sequence[str], fields: RecordFields) -> None:
         self._fields = fields
         # Rows with the columns of rows that look wrong, by quoting.
         self._fitting = dict.fromkeys(dialect_lib.QUOTINGS, 0)
         self._bytes_read_again = 0
         self.continued = self.alike = self.stray = 0
+        if fields.dialect.quoting != dialect_lib.NONE:
+            for path in paths:
+                if source_of(path) is None:
+                    with naming_only(path):
+                        self._add_file(path)
 
-    def add_file(self, path: str) -> None:
+    def _add_file(self, path: str) -> None:
         name, codec = file_format(path)
         form = FORMATS[name]
         if not isinstance(form, Csv):
             return
         with open_file(path) as file:
             try:
-                content = form.open(file, codec, self._fields)
-                header = None if self._fields.positional else next(content.rows, ([], b''))[0]
+                layout, rows = form.open(file, codec, self._fields)
+                header = None if self._fields.positional else next(rows, ([], b''))[0]
                 if not isinstance(header, Reason):
-                    self._add_rows(content.rows, content.layout, header)
+                    self._add_rows(rows, layout, header)
             except CorruptStream:
                 pass  # the rows before the damage were counted; the rest is rejected as one
 
@@ -123,7 +102,9 @@ class _Lines:
             return len(row) > max(map(int, self._fields.names))
         return has_width(row, header)
 
+    @property
     def remedy(self) -> str | None:
+        """The quoting with which most rows that look wrong have the columns; None if none helps."""
         # The first of several as good: it keeps the quotes that the others read as text.
         best = max(self._fitting, key=lambda quoting: self._fitting[quoting])
         return best if self._fitting[best] > self._fitting[self._fields.dialect.quoting] else None

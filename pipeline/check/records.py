@@ -71,7 +71,7 @@ def check_records(
         sums.add(row)
         if on_progress is not None and sums.rows % 1_000 == 0:
             on_progress(sums.rows)
-    result = sums.result(paths, quoted_lines.look(paths, rules.fields), measure)
+    result = sums.result(paths, quoted_lines.QuotedLines(paths, rules.fields), measure)
     return dataclasses.replace(result, findings=(*result.findings, *uncounted))
 
 

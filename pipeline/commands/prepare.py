@@ -51,8 +51,8 @@ def split(
     Example: dp-corpus split --input records.csv --output sets
 
     A keyed hash sends each unit as a whole to one side. Run `generate` on DIR/records, and give
-    DIR/test to `evaluate`. Files stay as they are; rows of a workbook, a database, a data set or a folder
-    of texts become JSON lines. The numbers of rows are for the curator alone.
+    DIR/test to `evaluate`. Rows come out whole, as JSON lines, whatever the input is. The numbers of rows
+    are for the curator alone.
     """
     folder = pathlib.Path(output)
     apart.check_folder(folder)

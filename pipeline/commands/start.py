@@ -163,7 +163,7 @@ def start(
     questions = Questions(takes_defaults=yes)
     if not yes:
         console.print(WHY, markup=False, highlight=False)
-    columns = tuple(column.name for column in header.columns)
+    columns = header.columns
     text = interview.text_field(questions, text_field, columns) if unread is None else text_field
     others = tuple(column for column in columns if column != text)
     label, declared = interview.label(questions, label_columns, labels, no_label, others)
@@ -194,7 +194,7 @@ def start(
         labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
         examples=int(wanted), declared=int(many), typical_words=int(words),
     )  # fmt: skip
-    interview.check_columns(answers, header)
+    interview.check_columns(answers)
     started = settings_file.write(answers, method, model, output)
     comparison_terminal.print_comparison(started.compared, console)
     console.print()

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.settings.input import Input
 from transforms.durable import is_local
-from transforms.read import InputFile, identities_of, list_input, split_patterns
-from transforms.read.columns import RestrictedError
+from transforms.places import split_patterns
+from transforms.read import InputFile, identities_of, list_input
+from transforms.read.errors import RestrictedError
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:

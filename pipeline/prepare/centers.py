@@ -30,12 +30,6 @@ def text_fields(
 ) -> read.RecordFields:
     """Fields of a corpus of texts alone, from the command line's values.
 
-    Args:
-        text_field: Column of the text.
-        delimiter: Between columns of CSV files, as a flag gives it; None where each header line shows it.
-        encoding: Encoding of files of text; None where each shows it.
-        quoting: Quotes of CSV files.
-
     Raises:
         ValueError: The delimiter is none.
     """
@@ -46,10 +40,6 @@ def text_fields(
 
 def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
     """Texts of all well-formed rows, in the order of files and rows.
-
-    Args:
-        pattern: Comma-separated paths and globs.
-        fields: `text_fields`.
 
     Raises:
         FileNotFoundError: A pattern names no file.

@@ -9,8 +9,8 @@ from pyarrow import parquet
 
 from models.attributes import label_of
 from models.records import SyntheticExample
-from transforms.places import check_filesystem
-from transforms.read import InputFile, list_input, split_patterns
+from transforms.places import check_filesystem, split_patterns
+from transforms.read import InputFile, list_input
 from transforms.run_files import CORPUS_COLUMNS, DATA_FOLDER, REPORT
 
 # Columns that a reader of texts needs; texts of a fine-tuned model have tokens of one kind.

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from models.spelling import spelled
 from pipeline.methods.follows import Follows
 
 if TYPE_CHECKING:
@@ -147,14 +146,9 @@ def declared_labels(text: str) -> tuple[str, ...]:
 def labels_of_columns(
     text: str, column_of: Callable[[str], str | None]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns and their declared labels, in the form 'ward: A1=Surgery, B2; mood: calm'.
+    """Columns, and their declared labels, in the form 'ward: A1=Surgery, B2; mood: calm'.
 
-    Args:
-        text: One column or several, each with its labels.
-        column_of: A column by its typed name.
-
-    Returns:
-        The columns, and their labels; those of several columns begin with their column.
+    Labels of several columns begin with their column. `column_of` gives a column by its typed name.
 
     Raises:
         ValueError: It has another form, no such column, or a column twice.
@@ -176,27 +170,6 @@ def labels_of_columns(
     return tuple(by_column), tuple(
         f'{column}:{label}' for column, labels in by_column.items() for label in labels
     )
-
-
-def check_numbers_of(labels: Sequence[str], column: str) -> None:
-    """Refuses labels of a column of fractions that no record could have, as a record's label is written.
-
-    Raises:
-        ValueError: See above.
-    """
-    for label in labels:
-        value = label.partition('=')[0]
-        try:
-            written = spelled(float(value))
-        except ValueError:
-            written = None
-        if written != spelled(value):
-            instead = '' if written is None else f' Write {written}.'
-            raise ValueError(
-                f'Expected labels as numbers are compared, got label={value!r} of label_field={column!r}, a '
-                f'column of numbers with fractions.{instead} A measurement is no label: '
-                'leave --label-field out, or add a column of kinds.'
-            )
 
 
 def _called(column: str) -> str:

@@ -143,15 +143,14 @@ def pair(
     return first, second
 
 
-def check_columns(answers: Answers, header: 'Header') -> None:
-    """Refuses columns that a file lacks, and labels that no record of such a column can have.
+def check_columns(answers: Answers) -> None:
+    """Refuses columns that a file lacks.
 
     Raises:
         ValueError: See above.
     """
     from transforms.read import RecordFields, check_input
 
-    # Positional names are all numbers.
     fields = RecordFields(
         text=answers.text_field,
         label=answers.label_field,
@@ -162,12 +161,3 @@ def check_columns(answers: Answers, header: 'Header') -> None:
     )
     with off_screen.unquoted():
         check_input(answers.records, fields)
-    fractions = {column.name for column in header.columns if column.is_fraction}
-    if answers.label_field in fractions:
-        answers_lib.check_numbers_of(answers.labels, str(answers.label_field))
-    for column in answers.attributes:
-        if column in fractions:
-            labels = [
-                name.removeprefix(f'{column}:') for name in answers.labels if name.startswith(f'{column}:')
-            ]
-            answers_lib.check_numbers_of(labels, column)

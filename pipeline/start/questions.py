@@ -86,7 +86,7 @@ class Questions:
             ValueError: See above; `unread`.
         """
         # With Beam, which is loaded when the columns are read.
-        from transforms.read.columns import RestrictedError, shown
+        from transforms.read.errors import RestrictedError, shown
 
         missing = ', '.join(self._missing)
         if unread is not None:

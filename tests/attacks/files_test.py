@@ -109,7 +109,8 @@ def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path,
         ),
         'batch': (
             in_file(
-                tmp_path / 'batches' / f'{batch}.json', lambda: batch_files.read_batch(str(tmp_path), batch)
+                tmp_path / 'batches' / f'{batch}.json',
+                lambda: batch_files.read_batch(str(tmp_path), batch, batch_files.example_of),
             ),
             json.dumps(BATCH),
         ),

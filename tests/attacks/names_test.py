@@ -22,7 +22,7 @@ from tests.pipeline import input_kinds_test
 from tests.samples import needs_model
 from transforms import read, run_files
 from transforms.read import RecordFields, RecordRules, errors
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 from transforms.read.sources import folder as folders
 
 # In the name of a file, and in a file that is not of the folder.

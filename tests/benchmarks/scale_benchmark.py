@@ -101,7 +101,7 @@ def job_of(stage: str, records: int, workers: int) -> dict[str, object]:
         with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
             found, _ = pipeline | 'Read' >> read.ReadRecords(str(folder / '*.jsonl'), rules)
             if stage == 'embed':
-                found = found | cluster.EmbedRecords(ClusterSettings(), name)
+                found = found | beam.ParDo(cluster.EmbedRecords(ClusterSettings(), name))
                 counted = found | beam.combiners.Count.Globally()
             else:
                 batches = found | 'Assign' >> assign.AssignBatches(plan, name, BATCH_SIZE)

@@ -75,16 +75,6 @@ def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
 
 
 @pytest.mark.run
-def test_every_planned_batch_of_every_cluster_emits_without_any_record(work_dir: str) -> None:
-    undeclared = [Record(text='x', label='undeclared', unit='u')]
-    for records in ([], undeclared):
-        batches = run(records, work_dir, 'user', 1, plan=CLUSTERED)
-        assert [batch.batch_id for batch in batches] == list(CLUSTERED.batch_ids())
-        assert [batch.label for batch in batches] == ['a'] * 5 + ['b'] * 5
-        assert {batch.contexts for batch in batches} == {()}
-
-
-@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_a_record_without_a_kept_cluster_stops_the_run(work_dir: str, unit: Unit) -> None:
     for wrong in (None, 1):
@@ -132,12 +122,15 @@ def test_how_the_work_is_spread_changes_nothing(work_dir: str, flags: tuple[str,
 @pytest.mark.first
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
-def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit) -> None:
+@pytest.mark.parametrize('plan', [PLAN, CLUSTERED], ids=['labels', 'clusters'])
+def test_every_planned_batch_emits_without_any_record(work_dir: str, plan: BatchPlan, unit: Unit) -> None:
     undeclared = [Record(text='x', label='undeclared', unit='u'), Record(text='x', label=None, unit='u')]
     for records in ([], undeclared):
-        batches = run(records, work_dir, unit, 1)
-        assert [batch.batch_id for batch in batches] == list(PLAN.batch_ids())
-        assert [batch.label for batch in batches] == ['a', 'a', 'a', 'b', 'b']
+        batches = run(records, work_dir, unit, 1, plan=plan)
+        assert [batch.batch_id for batch in batches] == list(plan.batch_ids())
+        assert [batch.label for batch in batches] == [
+            plan.group_labels[batch_id.group] for batch_id in plan.batch_ids()
+        ]
         assert {batch.contexts for batch in batches} == {()}
 
 

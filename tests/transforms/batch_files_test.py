@@ -4,9 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-import threading
 import traceback
-from concurrent import futures
 
 import pytest
 
@@ -16,7 +14,7 @@ from models.privacy.report import BatchFacts
 from models.records import SyntheticExample
 from tests.transforms.finished import FACTS, LOSS, SPENDING, example
 from transforms import batch_files
-from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, WORK_FOLDERS
+from transforms.run_files import WORK_FOLDERS
 
 
 @pytest.fixture
@@ -29,11 +27,11 @@ def work_dir(tmp_path: pathlib.Path) -> str:
 
 def test_batches_round_trip(work_dir: str) -> None:
     examples = [example('0000-000001', 0), example('0000-000001', 1)]
-    assert batch_files.read_batch(work_dir, '0000-000001') is None
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) is None
     batch_files.write_batch(work_dir, '0000-000001', iter(examples))
-    assert batch_files.read_batch(work_dir, '0000-000001') == examples
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) == examples
     batch_files.write_batch(work_dir, '0000-000002', [])
-    assert batch_files.read_batch(work_dir, '0000-000002') == []
+    assert batch_files.read_batch(work_dir, '0000-000002', batch_files.example_of) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_facts_are_there_before_their_batch(
     with pytest.raises(OSError, match='power cut'):
         batch_files.write_batch(work_dir, '0000-000001', [], facts)
     assert len(os.listdir(pathlib.Path(work_dir, folder))) == 1
-    assert batch_files.read_batch(work_dir, '0000-000001') is None
+    assert batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of) is None
 
 
 def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
@@ -71,7 +69,7 @@ def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
 
 
 def kept(work_dir: str) -> tuple[list[SyntheticExample] | None, BatchLoss]:
-    return batch_files.read_batch(work_dir, '0000-000001'), batch_files.read_facts(
+    return batch_files.read_batch(work_dir, '0000-000001', batch_files.example_of), batch_files.read_facts(
         work_dir, '0000-000001', BatchLoss
     )
 
@@ -88,27 +86,6 @@ def test_losses_are_of_the_worker_whose_examples_stay(work_dir: str, monkeypatch
     monkeypatch.setattr(batch_files, 'write_file', overtaken)
     batch_files.write_batch(work_dir, '0000-000001', *output_of(0))
     assert kept(work_dir) == output_of(1)
-
-
-def test_of_racing_workers_one_decides_on_examples_and_losses(tmp_path: pathlib.Path) -> None:
-    workers, winners = 4, set()
-    for turn in range(20):
-        for folder in (BATCHES_FOLDER, LOSSES_FOLDER):
-            (tmp_path / str(turn) / folder).mkdir(parents=True)
-        place, starts = str(tmp_path / str(turn)), threading.Barrier(workers)
-
-        def finish(worker: int, place: str = place, starts: threading.Barrier = starts) -> object:
-            starts.wait()
-            batch_files.write_batch(place, '0000-000001', *output_of(worker))
-            return kept(place)
-
-        with futures.ThreadPoolExecutor(workers) as pool:
-            seen = list(pool.map(finish, range(workers)))
-        winner = [output_of(worker) for worker in range(workers)].index(kept(place))
-        assert seen == [output_of(winner)] * workers
-        winners.add(winner)
-    # Where one worker always is the first there is no race: chance would have it once in 4 ** 19.
-    assert len(winners) > 1
 
 
 def test_equal_examples_keep_the_losses_that_came_first(work_dir: str) -> None:
@@ -137,7 +114,7 @@ def test_a_damaged_batch_is_named_and_not_quoted(
     of_facts = functools.partial(batch_files.read_facts, kind=type(facts))
     for place, read in (
         (folder, of_facts),
-        ('batches', batch_files.read_batch),
+        ('batches', functools.partial(batch_files.read_batch, row=batch_files.example_of)),
     ):
         [path] = pathlib.Path(work_dir, place).iterdir()
         path.write_bytes(damage)

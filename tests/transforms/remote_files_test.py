@@ -129,25 +129,12 @@ def delete(path: str) -> None:
 # --- One file --------------------------------------------------------------------
 
 
-@pytest.mark.first
-def test_a_file_is_written_once_and_stays(folder: str) -> None:
-    path = f'{folder}/x.json'
-    durable.write_file(path, b'first')
-    durable.write_file(path, b'second')
-    assert everything(folder) == {'x.json': b'first'}
-
-
 def test_bytes_come_back_as_they_are(folder: str) -> None:
     """Whatever the name says of a codec."""
     data = bytes(range(256)) * 40
     for name in ('x.gz', 'x.bin', 'x.json.bz2', 'empty'):
         durable.write_file(f'{folder}/{name}', b'' if name == 'empty' else data)
         assert durable.read_file(f'{folder}/{name}') == (b'' if name == 'empty' else data)
-
-
-def test_a_missing_file_is_told(folder: str) -> None:
-    with pytest.raises(FileNotFoundError, match='nothing.json'):
-        durable.read_file(f'{folder}/nothing.json')
 
 
 @pytest.mark.first
@@ -190,21 +177,6 @@ def test_of_many_processes_one_wins(folder: str, server: str) -> None:
     ]  # fmt: skip
     said = {process.communicate(timeout=120)[0].strip() for process in processes}
     assert len(said) == 1 and said == {durable.read_file(f'{folder}/x').decode()}
-
-
-@pytest.mark.first
-def test_a_draw_counts_once(folder: str) -> None:
-    drawn = iter(['first', 'second'])
-    assert durable.draw_once(f'{folder}/plan.json', lambda: next(drawn)) == 'first'
-    assert durable.draw_once(f'{folder}/plan.json', lambda: next(drawn)) == 'first'
-
-
-def test_a_key_is_written_once_and_read_back(folder: str) -> None:
-    first, second = RunKey.new(), RunKey.new()
-    durable.write_key(folder, first)
-    durable.write_key(folder, second)
-    found = durable.read_key(folder)
-    assert found.hash('test', b'x') == first.hash('test', b'x') != second.hash('test', b'x')
 
 
 # --- A run -----------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_an_empty_shard_loads(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     assert loaded['text'][:] == [example.text for example in some_examples()]
 
 
-@pytest.mark.parametrize('shards', [1, 2, 3, 8, 20])
+@pytest.mark.parametrize('shards', [1, 2, 3, 8, 20, 41])
 def test_every_shard_gets_its_share_in_order(shards: int) -> None:
     plan = dataclasses.replace(PLAN, batches_per_group=(17, 24))
     found = [write.shard_of(str(batch_id), plan, shards) for batch_id in plan.batch_ids()]
@@ -61,11 +61,6 @@ def test_every_shard_gets_its_share_in_order(shards: int) -> None:
     counts = collections.Counter(found)
     assert set(counts) == set(range(shards))
     assert max(counts.values()) - min(counts.values()) <= 1
-
-
-def test_more_shards_than_batches_stay_in_range() -> None:
-    found = [write.shard_of(str(batch_id), PLAN, 100) for batch_id in PLAN.batch_ids()]
-    assert len(set(found)) == len(found) and min(found) >= 0 and max(found) < 100
 
 
 @pytest.mark.first

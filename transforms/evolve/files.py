@@ -1,7 +1,6 @@
 """Files of the rounds in the work directory: lists and noisy votes, which are released, and embeddings."""
 
 import hashlib
-import json
 
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
@@ -15,13 +14,11 @@ from models.evolution.generation import (
     votes_from_json,
 )
 from models.privacy import intact
-from transforms.batch_files import batch_path
+from transforms.batch_files import read_batch
 from transforms.durable import read_file
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 
 _VECTORS = 'vectors'
-# Of a row of a batch of sampled texts.
-_FIELDS = {'name', 'text', 'label', 'parents', 'tokens', 'truncated'}
 
 
 def candidates_name(number: int) -> str:
@@ -106,15 +103,19 @@ def read_sampled(work_dir: str, batch_id: str) -> list[dict[str, object]]:
     """The rows of a finished batch of sampled texts: see `transforms.evolve.sample`.
 
     Raises:
+        FileNotFoundError: The batch is not finished.
         ValueError: The file is damaged.
     """
-    try:
-        rows = json.loads(read_file(batch_path(work_dir, batch_id)))
-    except (RecursionError, ValueError):
-        rows = None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == _FIELDS for row in rows):
-        raise ValueError(
-            f'Expected an intact batch {batch_id}, got a damaged file=batches/{batch_id}.json in the work '
-            'directory. Remove it and repeat the command: it samples the same texts again.'
-        )
+    rows = read_batch(work_dir, batch_id, _sampled)
+    if rows is None:
+        raise FileNotFoundError(f'Expected batch {batch_id} in the work directory, got none. Restore it.')
     return rows
+
+
+def _sampled(
+    *, name: str, text: str | None, label: str | None, parents: list[str], tokens: int, truncated: bool
+) -> dict[str, object]:
+    return {
+        'name': name, 'text': text, 'label': label, 'parents': parents, 'tokens': tokens,
+        'truncated': truncated,
+    }  # fmt: skip

@@ -84,13 +84,7 @@ def _ask(_: int, settings: EvolutionSettings, work_dir: str, number: int) -> Ite
 
 
 def sample_here(settings: EvolutionSettings, work_dir: str, number: int) -> None:
-    """Samples the texts of a round in this process, as the steps of a run do; nothing where none are sampled.
-
-    Args:
-        settings: The run.
-        work_dir: The curator's folder.
-        number: Of the round.
-    """
+    """Samples the texts of a round in this process, as the steps of a run do, where any are sampled."""
     if not settings.samples_in(number):
         return
     assert settings.source is not None
@@ -119,11 +113,7 @@ class _WriteList(beam.DoFn):
 def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder: Embedder) -> None:
     """Writes the list of a round: of its sampled batches, or the given one; a written one stays.
 
-    Args:
-        settings: The run.
-        work_dir: The curator's folder.
-        number: Of the round.
-        embedder: What embeds records too.
+    The embedder is the one that embeds records, too.
 
     Raises:
         ValueError: A batch is damaged, or the first round has no text to vote on.

@@ -12,9 +12,9 @@ from models.evolution.requests import Asked
 from models.sampling.loading import SourceSettings, load_source
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
-from transforms.batch_files import batch_path
-from transforms.durable import read_key, write_file
-from transforms.together import TEXTS_TOGETHER, SampledTogether
+from transforms.batch_files import batch_path, write_batch
+from transforms.durable import read_key
+from transforms.together import TOGETHER, Together
 
 # (group and index of a batch, its requests): plain values have a deterministic coder.
 BatchOfRequests = tuple[int, int, str]
@@ -32,7 +32,7 @@ def to_element(asked: Asked) -> BatchOfRequests:
     )
 
 
-class SampleBatch(SampledTogether[_Batch, str]):
+class SampleBatch(Together[_Batch, str]):
     """A batch of requests -> its name, once its texts are written; loads the source once per process.
 
     Requests hold labels and released texts. No record is within reach: this step has no private input but
@@ -48,7 +48,7 @@ class SampleBatch(SampledTogether[_Batch, str]):
         self._settings, self._work_dir, self._doing = settings, work_dir, doing
         self._shared = shared.Shared()
         # What an endpoint has answered is written at once: it may be paid for.
-        self.together = TEXTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
+        self.together = TOGETHER if isinstance(settings, SamplerSettings) else 1
 
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
@@ -63,14 +63,13 @@ class SampleBatch(SampledTogether[_Batch, str]):
         ]
         yield from self.wait((batch_id, requests, parents), len(requests))
 
-    def sample(self, batches: list[_Batch]) -> Iterator[str]:
+    def work(self, elements: list[_Batch]) -> Iterator[str]:
         source = self._shared.acquire(self._load)
         activity.report(activity.Activity(self._doing))
-        answers = iter(source.sample([request for _, of, _ in batches for request in of], self._key))
-        for batch_id, requests, parents in batches:
+        answers = iter(source.sample([request for _, of, _ in elements for request in of], self._key))
+        for batch_id, requests, parents in elements:
             found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]
-            path = batch_path(self._work_dir, batch_id)
-            write_file(path, json.dumps(found, ensure_ascii=False).encode())
+            write_batch(self._work_dir, batch_id, found)
             yield batch_id
 
     def _load(self) -> TextSource:

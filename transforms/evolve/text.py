@@ -8,7 +8,6 @@ import apache_beam as beam
 
 from models.evolution import listing
 from models.evolution.settings import EvolutionSettings
-from models.finetuning.units import Row
 from models.privacy.report import BatchFacts
 from models.records import BatchId, EvolvedExample, Record
 from transforms.durable import draw_once
@@ -16,7 +15,7 @@ from transforms.evolve.embed import EmbedUnits
 from transforms.evolve.files import read_candidates, read_generations, read_vectors, round_path
 from transforms.evolve.rounds import ListTexts
 from transforms.evolve.vote import Vote
-from transforms.units import SelectUnits
+from transforms.units import CountUnits, SelectUnits
 
 CORPUS = 'corpus.json'
 
@@ -82,12 +81,7 @@ class EvolveText(beam.PTransform):
             | 'Corpus' >> beam.FlatMap(corpus, settings, self.work_dir).with_output_types(EvolvedExample)
             | 'KeepExamples' >> beam.Reshuffle()
         )
-        sizes = (
-            units
-            | 'LabelOfUnit' >> beam.Map(_group_of, settings.labels).with_output_types(int)
-            | 'CountUnits' >> beam.combiners.Count.PerElement()
-            | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
-        )
+        sizes = units | 'Units' >> CountUnits(settings.labels)
         no_facts = root | 'NoFacts' >> beam.Create([], reshuffle=False).with_output_types(BatchFacts)
         none = root | 'NoneCounted' >> beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
         return rows, sizes, no_facts, none
@@ -110,11 +104,3 @@ def corpus(_: int, settings: EvolutionSettings, work_dir: str) -> Iterator[Evolv
 
     for row in json.loads(draw_once(round_path(work_dir, CORPUS), draw)):
         yield EvolvedExample(**row)
-
-
-def _group_of(row: Row, labels: tuple[str | None, ...]) -> int:
-    return labels.index(row[1])
-
-
-def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
-    return BatchId(group=group, index=0), count

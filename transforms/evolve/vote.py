@@ -73,18 +73,10 @@ class _CountVotes(beam.DoFn):
 
 
 def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSettings) -> np.ndarray:
-    """The votes of some units, without noise: private.
+    """The votes of some units, `[G N]` int64 quanta, without noise: private.
 
-    A unit's votes are a function of its own records and the list, since similarities are exact
-    (`models.clustering.similarities`).
-
-    Args:
-        shard: What `read_shard` gives.
-        candidates: Embeddings of the list, `[N d]`.
-        settings: The run.
-
-    Returns:
-        `[G N]` int64 quanta.
+    A unit's votes are a function of its own records and the list (`[N d]` embeddings), since similarities are
+    exact (`models.clustering.similarities`).
     """
     vectors, units, groups = shard
     table = np.zeros((len(settings.labels), len(candidates)), np.int64)
@@ -113,16 +105,9 @@ def add_votes(tables: Iterable[bytes]) -> bytes:
 
 
 def draw_votes(summed: bytes, settings: EvolutionSettings, work_dir: str, number: int) -> int:
-    """Draws the noise of a round, the same whoever draws it again, and writes the votes.
+    """Draws the noise of a round, the same whoever draws it again, writes the votes, and returns the round.
 
-    Args:
-        summed: `[G N]` int64 quanta as bytes, private; empty where no unit votes.
-        settings: The run.
-        work_dir: The curator's folder.
-        number: Of the round.
-
-    Returns:
-        The number of the round.
+    The sum is `[G N]` int64 quanta as bytes, private; empty where no unit votes.
     """
     shape = len(settings.labels), len(read_candidates(work_dir, number))
 

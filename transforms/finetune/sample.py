@@ -1,7 +1,5 @@
 """The trained adapter -> its texts, on as many workers as there are."""
 
-import dataclasses
-import json
 from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
@@ -12,19 +10,14 @@ from models.finetuning import adapter as adapters
 from models.finetuning.sample import PlannedTexts, TextSampler
 from models.finetuning.settings import TuningSettings
 from models.records import BatchId, TunedExample
-from transforms.batch_files import batch_path
-from transforms.durable import read_file, read_key, write_file
-from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
-from transforms.together import SampledTogether
+from transforms.batch_files import read_batch, write_batch
+from transforms.durable import read_file, read_key
+from transforms.run_files import ADAPTER_TENSORS
+from transforms.together import Together
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
-    """The model with the adapter of a folder.
-
-    Args:
-        folder: Holds `adapter.safetensors`.
-        trained: SHA-256 of that file.
-        settings: The run's.
+    """The model with the adapter of a folder, whose file has the SHA-256 `trained`.
 
     Raises:
         ValueError: The adapter is another one.
@@ -39,25 +32,7 @@ def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSam
     return TextSampler(settings, adapters.from_bytes(data, settings.model, settings.lora_rank))
 
 
-def read_texts(path: str, batch_id: str) -> list[TunedExample]:
-    """The texts of a finished batch.
-
-    Raises:
-        ValueError: The file is damaged. The error quotes nothing of it.
-    """
-    data = read_file(path)
-    try:
-        return [TunedExample(**row) for row in json.loads(data)]
-    except (TypeError, ValueError):
-        pass
-    # Outside of the handler: that error holds the text, which is not released yet.
-    raise ValueError(
-        f'Expected an intact batch {batch_id}, got a damaged file={BATCHES_FOLDER}/{batch_id}.json in the '
-        'work directory. Remove it and repeat the command: it samples the same texts again.'
-    )
-
-
-class SampleTexts(SampledTogether[PlannedTexts, TunedExample]):
+class SampleTexts(Together[PlannedTexts, TunedExample]):
     """(group, index, number of texts) of a batch -> its texts; loads the model once per process.
 
     A finished batch is read from its file. A text is the same whatever is beside it.
@@ -73,18 +48,17 @@ class SampleTexts(SampledTogether[PlannedTexts, TunedExample]):
     def process(self, element: tuple[int, int, int], trained: str) -> Iterator[TunedExample]:
         group, index, size = element
         batch = PlannedTexts(BatchId(group=group, index=index), self._settings.labels[group], size)
-        if FileSystems.exists(path := batch_path(self._work_dir, str(batch.batch_id))):
-            yield from read_texts(path, str(batch.batch_id))
+        if (texts := read_batch(self._work_dir, str(batch.batch_id), TunedExample)) is not None:
+            yield from texts
             return
         self._trained = trained
         yield from self.wait(batch, batch.size)
 
-    def sample(self, batches: list[PlannedTexts]) -> Iterator[TunedExample]:
+    def work(self, elements: list[PlannedTexts]) -> Iterator[TunedExample]:
         sampler = self._shared.acquire(
             lambda: load_sampler(self._folder, self._trained, self._settings), tag=self._trained
         )
-        for batch, examples in zip(batches, sampler.sample(batches, self._key), strict=True):
-            path = batch_path(self._work_dir, str(batch.batch_id))
-            rows = [dataclasses.asdict(example) for example in examples]
-            write_file(path, json.dumps(rows, ensure_ascii=False).encode())
-            yield from read_texts(path, str(batch.batch_id))
+        for batch, examples in zip(elements, sampler.sample(elements, self._key), strict=True):
+            write_batch(self._work_dir, str(batch.batch_id), examples)
+            # Another worker may have been faster: the file on disk is the one that counts.
+            yield from read_batch(self._work_dir, str(batch.batch_id), TunedExample) or ()

@@ -13,15 +13,14 @@ from apache_beam.io.filesystems import FileSystems
 from models.batch_plan import BatchPlan
 from models.finetuning import adapter as adapters
 from models.finetuning.settings import TuningSettings
-from models.finetuning.units import Row
 from models.privacy.report import BatchFacts
 from models.records import BatchId, Record, TunedExample
+from transforms.count import count_outside
 from transforms.durable import read_file
 from transforms.finetune.sample import SampleTexts
 from transforms.finetune.train import TrainAdapter
 from transforms.run_files import ADAPTER_TENSORS
-from transforms.structure import CountOutside
-from transforms.units import SelectUnits
+from transforms.units import CountUnits, SelectUnits
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -85,12 +84,7 @@ class FineTuneText(beam.PTransform):
             trained = once | 'Train' >> train.with_output_types(str)
         else:
             trained = once | 'Released' >> beam.Map(_digest_of, self.adapter).with_output_types(str)
-        sizes = (
-            units
-            | 'LabelOfUnit' >> beam.Map(_group_of, self.settings.labels).with_output_types(int)
-            | 'CountUnits' >> beam.combiners.Count.PerElement()
-            | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
-        )
+        sizes = units | 'Units' >> CountUnits(self.settings.labels)
         nothing = root | 'NoFacts' >> beam.Create([], reshuffle=False).with_output_types(BatchFacts)
         return self._sample(trained), sizes, nothing, self._count(records)
 
@@ -100,7 +94,7 @@ class FineTuneText(beam.PTransform):
         if structure is None or self.adapter is not None:
             empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
             return records.pipeline | 'NoneCounted' >> empty
-        return records | 'Structure' >> CountOutside(structure)
+        return count_outside(records, structure)
 
     def _sample(self, trained: beam.PCollection[str]) -> beam.PCollection[TunedExample]:
         """The adapter, once it is written -> its texts."""
@@ -122,14 +116,6 @@ class FineTuneText(beam.PTransform):
             | 'Sample' >> sample.with_output_types(TunedExample)
             | 'KeepExamples' >> beam.Reshuffle()
         )
-
-
-def _group_of(row: Row, labels: tuple[str | None, ...]) -> int:
-    return labels.index(row[1])
-
-
-def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
-    return BatchId(group=group, index=0), count
 
 
 def _after(once: None, _: BatchPlan) -> None:

@@ -17,12 +17,8 @@ from transforms.run_files import ADAPTER_TENSORS, TUNING_FOLDER
 def train_adapter(rows: Iterable[Row], settings: TuningSettings, work_dir: str) -> str:
     """Trains an adapter and writes it to the work directory; returns the SHA-256 of the file there.
 
-    An adapter that is there already is not trained again.
-
-    Args:
-        rows: One row for each unit, in any order; private.
-        settings: What to train, and how.
-        work_dir: The curator's folder, with the run key, the checkpoints and the texts of errors.
+    An adapter that is there already is not trained again. Rows, one for each unit, come in any order;
+    they are private.
 
     Raises:
         RuntimeError: Training failed. The error names a file in the work directory and quotes nothing.

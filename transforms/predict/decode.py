@@ -14,7 +14,7 @@ from models.generate.batch import BatchGenerator, GeneratedBatch
 from models.privacy.report import BatchFacts
 from models.records import Batch, SyntheticExample
 from models.reference import ReleasedReference
-from transforms.batch_files import facts_kind, read_batch, read_facts, write_batch
+from transforms.batch_files import example_of, facts_kind, read_batch, read_facts, write_batch
 from transforms.durable import guarded, read_file, read_key
 from transforms.run_files import ADAPTER_TENSORS
 
@@ -111,12 +111,12 @@ class _Decode(beam.DoFn):
         self, batch: Batch, released: ReleasedReference | None = None
     ) -> Iterator[SyntheticExample | beam.pvalue.TaggedOutput]:
         batch_id = str(batch.batch_id)
-        examples = read_batch(self._work_dir, batch_id)
+        examples = read_batch(self._work_dir, batch_id, example_of)
         if examples is None:
             generated = self._decode(batch, self._reference(batch, released))
             write_batch(self._work_dir, batch_id, generated.examples, generated.loss or generated.spending)
             # Another worker may have been faster: the file on disk is the one that counts.
-            examples = read_batch(self._work_dir, batch_id)
+            examples = read_batch(self._work_dir, batch_id, example_of)
         if examples is None:
             raise FileNotFoundError(
                 f'Expected batch {batch_id} in the work directory, where it was just written. '

@@ -50,7 +50,7 @@ def keep_reference(
     Args:
         texts: By group, texts of complete examples of the first round: at least the `size` smallest.
         plan: The batch plan.
-        path: `reference.json` in the work directory, on any filesystem that Beam knows.
+        path: `reference.json` in the work directory.
         size: Number M of reference texts of a group.
 
     Raises:

@@ -16,10 +16,10 @@ from models.privacy.report import BatchFacts
 from models.records import Batch, BatchId, Record, SyntheticExample
 from models.reference import ReleasedReference, first_round, is_complete, text_hash
 from transforms.assign import AssignBatches
+from transforms.count import count_outside, count_records
 from transforms.predict.decode import GenerateText
 from transforms.predict.reference import PickTexts, keep_reference
 from transforms.run_files import REFERENCE
-from transforms.structure import CountOutside
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -33,8 +33,7 @@ class PredictText(beam.PTransform):
     3. The losses or the spending of each batch; empty for a method that has neither.
     4. Numbers of records, each under a field of the curator's report: `records_in_reference` are equal to
        one of the curator's reference texts, `records_outside_structure` do not have the structure of the
-       run, and `records_in_no_cell` lack a field whose mix is counted. A run without a reference or a
-       structure does not count for it.
+       run, and `records_in_no_cell` lack a field whose mix is counted.
 
     With two rounds, some batches are decoded first, with the public prompt. The plan chooses them, so a
     batch's round does not depend on its records. The complete examples of the first round are released
@@ -120,22 +119,12 @@ class PredictText(beam.PTransform):
         counted = []
         reference, structure = self.settings.reference, self.settings.structure
         if reference is not None:
-            counted.append(
-                records
-                | 'InReference' >> beam.Filter(_is_shared, reference.shared_hashes)
-                | 'CountShared' >> beam.combiners.Count.Globally()
-                | 'NameShared' >> beam.Map(_named, 'records_in_reference').with_output_types(tuple[str, int])
-            )
+            hashes = reference.shared_hashes
+            counted.append(count_records(records, 'records_in_reference', _is_shared, hashes))
         if structure is not None:
-            counted.append(records | 'Structure' >> CountOutside(structure))
+            counted.append(count_outside(records, structure))
             if structure.condition_on:
-                counted.append(
-                    records
-                    | 'InNoCell' >> beam.Filter(_is_in_no_cell, structure)
-                    | 'CountInNoCell' >> beam.combiners.Count.Globally()
-                    | 'NameInNoCell'
-                    >> beam.Map(_named, 'records_in_no_cell').with_output_types(tuple[str, int])
-                )
+                counted.append(count_records(records, 'records_in_no_cell', _is_in_no_cell, structure))
         if not counted:
             empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
             return records.pipeline | 'NoneCounted' >> empty
@@ -156,10 +145,6 @@ def _is_shared(record: Record, hashes: frozenset[bytes]) -> bool:
 
 def _is_in_no_cell(record: Record, structure: Structure) -> bool:
     return structure.cell_of(record.text) is None
-
-
-def _named(count: int, field: str) -> tuple[str, int]:
-    return field, count
 
 
 def _batch_size(batch: Batch) -> tuple[BatchId, int]:

@@ -15,9 +15,8 @@ filesystem that Beam knows. Places that are no such files are in `transforms.rea
 database, a folder of texts, a Hugging Face data set.
 
 A bad row never stops a run, because success or failure is an output, too (METHOD 8). The row becomes a
-`Rejection`, which is restricted to the curator. In JSON lines and Parquet a row cannot change how another row
-is read. Nor can it in CSV whose writer quotes as `Dialect.quoting` says; a stray quote can make the rows up
-to the next quote part of one value.
+`Rejection`, which is restricted to the curator. No row changes how another one is read; of CSV that holds
+where its writer quotes as `Dialect.quoting` says.
 
 The header row of a CSV file names its columns. If all given names are numbers ('0', '1', ...), they are
 positions, and the file has no header row.
@@ -26,62 +25,15 @@ Labels, unit ids and record ids are compared as `models.spelling` spells them, i
 and ' 1' are one id.
 """
 
-from transforms.places import split_patterns
-from transforms.read.columns import MissingColumns
-from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
+from transforms.read.errors import MissingColumns
 from transforms.read.files import InputFile, check_input, check_same, file_format, identities_of, list_input
-from transforms.read.formats.csv import csv_records, csv_rows
-from transforms.read.formats.json import json_array, json_file, json_lines
-from transforms.read.formats.parquet import parquet_rows
 from transforms.read.header import Header, read_header
-from transforms.read.lines import MAX_ROW_BYTES, split_lines
-from transforms.read.records import Piece, ReadRecords, RecordCoder, read_piece, read_place, split_file
-from transforms.read.rules import (
-    MAX_RECORD_BYTES,
-    REJECTION_BYTES,
-    Reason,
-    RecordFields,
-    RecordRules,
-    Rejection,
-    Table,
-    to_record,
-)
+from transforms.read.records import ReadRecords, read_piece, read_place, read_rows, split_file
+from transforms.read.rules import Reason, RecordFields, RecordRules, Rejection, Table, to_record
 
 __all__ = [
-    'CorruptStream',
-    'Dialect',
-    'Header',
-    'InputFile',
-    'MAX_RECORD_BYTES',
-    'MAX_ROW_BYTES',
-    'MissingColumns',
-    'Piece',
-    'REJECTION_BYTES',
-    'ReadRecords',
-    'Reason',
-    'RecordCoder',
-    'RecordFields',
-    'RecordRules',
-    'Rejection',
-    'Table',
-    'check_input',
-    'check_same',
-    'csv_records',
-    'csv_rows',
-    'decompressed',
-    'file_format',
-    'identities_of',
-    'json_array',
-    'json_file',
-    'json_lines',
-    'list_input',
-    'parquet_rows',
-    'read_header',
-    'read_piece',
-    'read_place',
-    'split_file',
-    'split_lines',
-    'split_patterns',
-    'to_record',
-]
+    'Dialect', 'Header', 'InputFile', 'MissingColumns', 'ReadRecords', 'Reason', 'RecordFields',
+    'RecordRules', 'Rejection', 'Table', 'check_input', 'check_same', 'file_format', 'identities_of',
+    'list_input', 'read_header', 'read_piece', 'read_place', 'read_rows', 'split_file', 'to_record',
+]  # fmt: skip

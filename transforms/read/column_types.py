@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from models import spelling
-from transforms.read.formats.format import Column, RawRow
+from transforms.read.formats.format import RawRow
 from transforms.read.rules import RecordFields
 
 _TIME = '[0-9]{2}:[0-9]{2}:[0-9]{2}[0-9.:+-]*'
@@ -65,11 +65,6 @@ def moment(text: str) -> str | Unspelled:
     return text if _MOMENT.fullmatch(text) else Unspelled(text)
 
 
-def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
-    """The columns of a schema, in its order."""
-    return tuple(Column(name=one.name, is_fraction=pa.types.is_floating(_stored(one.type))) for one in schema)
-
-
 def check_schema(schema: pa.Schema, path: str, fields: RecordFields) -> None:
     """Refuses a needed column of a type that no record can have, and two columns of its name.
 
@@ -91,9 +86,10 @@ def check_schema(schema: pa.Schema, path: str, fields: RecordFields) -> None:
             )
 
 
-def rows_of(batch: pa.RecordBatch, fields: RecordFields) -> Iterator[RawRow]:
-    """The needed columns of a batch, row by row; of a name that occurs twice there is no value."""
-    names = [name for name in fields.names if batch.schema.names.count(name) == 1]
+def rows_of(batch: pa.RecordBatch, fields: RecordFields, *, whole: bool) -> Iterator[RawRow]:
+    """The needed columns of a batch, or all, row by row; of a name that occurs twice there is no value."""
+    wanted = batch.schema.names if whole else fields.names
+    names = [name for name in wanted if batch.schema.names.count(name) == 1]
     columns = {name: values_of(batch.column(name)) for name in names}
     for place in range(batch.num_rows):
         values = {name: column[place] for name, column in columns.items()}

@@ -167,12 +167,7 @@ def likeliest(
     """The columns of a header line of which nobody has named one, and its dialect; None if it is no line.
 
     The delimiter is the one that makes the most columns of the whole line. Of the dialect it says what a
-    reader could not find out by the names of the columns (`detect`).
-
-    Args:
-        head: The first `HEAD_BYTES` of the file, or all of it.
-        dialect: The parts that are given.
-        delimiters: Those that are tried where none is given or declared.
+    reader could not find out by the names of the columns (`detect`, whose arguments these are).
     """
     encodings = _encodings(head, dialect)
     if dialect.encoding is None and not mark(head):
@@ -222,7 +217,7 @@ class _Beginning:
         declared: The delimiter that a line before the header declares.
         line: The first line of the header, with its line end.
         row: The header with its line end.
-        quoting: Of the dialect.
+        quoting: As of `Dialect`.
     """
 
     declared: str | None

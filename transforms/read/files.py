@@ -14,9 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms.durable import is_local
 from transforms.places import check_filesystem, none_found, split_patterns
-from transforms.read.columns import RestrictedError, check_columns
 from transforms.read.compression import CODECS
-from transforms.read.errors import naming_only
+from transforms.read.errors import RestrictedError, check_columns, naming_only
 from transforms.read.formats import FORMATS
 from transforms.read.identities import Identity, identity_of
 from transforms.read.rules import RecordFields
@@ -28,7 +27,7 @@ _WILDCARDS = frozenset('*?[')
 
 @dataclasses.dataclass(frozen=True, order=True)
 class InputFile:
-    """A file that is read, or another place (`transforms.read.sources`), without size and time.
+    """A file that is read, or another place (`transforms.read.sources`), which has no size and time.
 
     Attributes:
         path: Its path, on any filesystem that Beam knows; the URL of a database.
@@ -55,13 +54,10 @@ class InputFile:
 def list_input(pattern: str) -> list[InputFile]:
     """The files and other places that a comma-separated list names, each once, sorted by path.
 
-    A run reads exactly these files, and its digest of the input is of exactly these files. If a file has
-    exactly the given name, that file is meant, even if the name has a `[`, `*`, `?` or a comma
-    (`split_patterns`); otherwise these characters form a pattern, and a comma separates two. `**` stands for
-    any folders, also for none.
-
-    Each file is listed once, because a file that is read twice would count its units twice: by the first of
-    its names, whatever links and ways lead to it (`identity_of`). Copies are files of their own.
+    A run reads exactly these files, and its digest of the input is of exactly these files. Each is listed
+    once, because a file that is read twice would count its units twice: by the first of its names, whatever
+    links and ways lead to it (`identity_of`). Copies are files of their own. `**` stands for any folders,
+    also for none.
 
     Raises:
         ValueError: The list is empty; what it names is no regular file; two places hold one file, as a folder
@@ -128,11 +124,7 @@ def _place(path: str) -> str:
 
 
 def _refuse_shared(listed: Iterable[InputFile]) -> None:
-    """Refuses places of which two read one file: a folder and a folder in it, or links between them.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses places of which two read one file: a folder and a folder in it, or links between them."""
     owner: dict[Identity, str] = {}
     for file in listed:
         for identity in identities_of(file.path):
@@ -210,13 +202,8 @@ def open_file(path: str) -> BinaryIO:
 def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
     """The files of `list_input`, after a check that each has the columns that are needed.
 
-    Errors quote the names of files and of the needed columns, and nothing that was read: what looks like a
-    header row may be a record (`MissingColumns`).
-
-    Args:
-        pattern: Comma-separated paths and globs.
-        fields: The columns that every file must have. A file of JSON objects has each column that occurs in
-            an object near its beginning.
+    A file of JSON objects has each column that occurs in an object near its beginning. Errors quote the names
+    of files and of the needed columns, and nothing that was read (`MissingColumns`).
 
     Raises:
         ValueError: The list is empty, an extension is unknown, a column is missing, a Parquet file is
@@ -226,7 +213,10 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
     """
     found = list_input(pattern)
     check_formats(pattern, found)
-    if not fields.positional and all(file.size == 0 and _has_header(file.path) for file in found):
+    if not fields.positional and all(
+        file.size == 0 and source_of(file.path) is None and file_format(file.path)[0] in ('csv', 'tsv')
+        for file in found
+    ):
         # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
         raise ValueError(
             f'Expected a header row and records, got path={found[0].path!r} of 0 bytes. Write it again.'
@@ -239,10 +229,6 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
 
 def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
     """Refuses files of unknown extensions; names those that the pattern spells out.
-
-    Args:
-        pattern: Comma-separated paths and globs.
-        listed: What it names.
 
     Raises:
         ValueError: See above. What a glob matched may be the text of one person: its name is restricted.
@@ -264,10 +250,6 @@ def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
         )
 
 
-def _has_header(path: str) -> bool:
-    return source_of(path) is None and file_format(path)[0] in ('csv', 'tsv')
-
-
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:
     """Checks that the files are still those of the run's digest of its input.
 
@@ -287,15 +269,10 @@ def _check_file(path: str, fields: RecordFields) -> None:
         if (source := source_of(path)) is not None:
             source.check(path, fields)
             return
-        _check_table(path, fields)
-
-
-def _check_table(path: str, fields: RecordFields) -> None:
-    name, codec = file_format(path)
-    with open_file(path) as file:
-        columns = FORMATS[name].columns(file, codec, path, fields)
-    if columns is None or all(name in columns for name in fields.names):
-        return
-    with open_file(path) as file:
-        remedy = FORMATS[name].remedy(file, codec, fields)
-    check_columns(path, fields.names, columns, remedy)
+        name, codec = file_format(path)
+        with open_file(path) as file:
+            columns = FORMATS[name].columns(file, codec, path, fields)
+        if columns is not None and not columns.issuperset(fields.names):
+            with open_file(path) as file:
+                remedy = FORMATS[name].remedy(file, codec, fields)
+            check_columns(path, fields.names, columns, remedy)

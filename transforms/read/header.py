@@ -7,7 +7,6 @@ from transforms.read.dialect import Dialect
 from transforms.read.errors import naming_only
 from transforms.read.files import InputFile, check_formats, file_format, list_input, open_file
 from transforms.read.formats import FORMATS
-from transforms.read.formats.format import Column
 from transforms.read.rules import Table
 from transforms.read.sources import source_of
 
@@ -21,7 +20,7 @@ class Header:
         dialect: How files of text are written: what was given, and what a CSV file shows that is no default.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     dialect: Dialect
 
 
@@ -70,8 +69,7 @@ def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None
     return Header(columns=columns, dialect=dialect if shown == Dialect() else shown)
 
 
-def _check_names(path: str, columns: Sequence[Column], remedy: str) -> None:
-    names = [column.name for column in columns]
+def _check_names(path: str, names: Sequence[str], remedy: str) -> None:
     if not names or len(set(names)) < len(names) or not all(each.strip() for each in names):
         raise ValueError(
             f'Expected a header that names each column once, got path={path!r}, columns={len(names)}, '

@@ -12,7 +12,15 @@ from transforms.read import files
 from transforms.read.compression import CorruptStream
 from transforms.read.errors import naming_only
 from transforms.read.formats import FORMATS, RawRow
-from transforms.read.rules import REJECTION_BYTES, Reason, RecordRules, Rejection, Table, to_record
+from transforms.read.rules import (
+    REJECTION_BYTES,
+    Reason,
+    RecordFields,
+    RecordRules,
+    Rejection,
+    Table,
+    to_record,
+)
 from transforms.read.sources import Part, source_of
 
 # (path, part of the file or of the other place) that one worker reads at a time.
@@ -35,17 +43,31 @@ def split_file(path: str, table: Table | None = None) -> Iterator[Piece]:
         yield path, part
 
 
+def read_rows(piece: Piece, fields: RecordFields, *, whole: bool = False) -> Iterator[RawRow]:
+    """The rows of one piece, streamed, in the file's order, with the needed columns, or with all."""
+    path, part = piece
+    try:
+        if (source := source_of(path)) is not None:
+            yield from source.rows(path, part, fields, whole=whole)
+            return
+        name, codec = files.file_format(path)
+        with files.open_file(path) as file:
+            yield from FORMATS[name].rows(file, codec, part, fields, whole=whole)
+    except CorruptStream:
+        yield Reason.UNREADABLE_REST, b''
+
+
 def read_piece(piece: Piece, rules: RecordRules) -> Iterator[Record | Rejection]:
     """The records and rejections of one piece, streamed, in the file's order."""
     path, part = piece
-    if (source := source_of(path)) is not None:
-        yield from _found(source.rows(path, part, rules.fields), source.name(path, part), rules)
-        return
-    name, codec = files.file_format(path)
-    with files.open_file(path) as file:
-        yield from _found(
-            FORMATS[name].rows(file, codec, part, rules.fields), posixpath.basename(path), rules
-        )
+    source = source_of(path)
+    name = posixpath.basename(path) if source is None else source.name(path, part)
+    for ordinal, (values, raw) in enumerate(read_rows(piece, rules.fields)):
+        found = values if isinstance(values, Reason) else to_record(values, rules)
+        if isinstance(found, Record):
+            yield found
+        else:
+            yield Rejection(reason=found, file=name, ordinal=ordinal, raw=raw[:REJECTION_BYTES])
 
 
 def read_place(path: str, rules: RecordRules) -> Iterator[Record | Rejection]:
@@ -57,20 +79,6 @@ def read_place(path: str, rules: RecordRules) -> Iterator[Record | Rejection]:
     with naming_only(path):
         for piece in split_file(path, rules.fields.table):
             yield from read_piece(piece, rules)
-
-
-def _found(rows: Iterator[RawRow], name: str, rules: RecordRules) -> Iterator[Record | Rejection]:
-    ordinal = -1
-    try:
-        for ordinal, (values, raw) in enumerate(rows):
-            found = values if isinstance(values, Reason) else to_record(values, rules)
-            yield found if isinstance(found, Record) else _rejection(found, name, ordinal, raw)
-    except CorruptStream:
-        yield _rejection(Reason.UNREADABLE_REST, name, ordinal + 1, b'')
-
-
-def _rejection(reason: Reason, name: str, ordinal: int, raw: bytes) -> Rejection:
-    return Rejection(reason=reason, file=name, ordinal=ordinal, raw=raw[:REJECTION_BYTES])
 
 
 class RecordCoder(coders.Coder):

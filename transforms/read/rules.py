@@ -36,8 +36,7 @@ class Rejection:
     Attributes:
         reason: Why the row is not a record.
         file: Base name of the file.
-        ordinal: Number of the row in its file, for Parquet in its row group, from 0. A header row and blank
-            lines do not count.
+        ordinal: Number of the row in its file, for Parquet in its row group, from 0, without a header row.
         raw: The first bytes of the row, at most `REJECTION_BYTES`.
     """
 
@@ -71,11 +70,10 @@ class RecordFields:
     Attributes:
         text: The sensitive text.
         label: The label; None if the run declares no labels, or attributes.
-        attributes: The columns whose values together are the label; empty if the label has one column, or if
-            the run declares no labels.
+        attributes: The columns whose values together are the label, if it has several.
         unit: The unit id; None under the `example` unit.
         record_id: The id of the row, unique in the input; None if rows have no id.
-        dialect: How the CSV files are written.
+        dialect: How files of text are written.
         table: Which table of the input is read.
     """
 

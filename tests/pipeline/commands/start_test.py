@@ -253,10 +253,6 @@ BAD = {
     'no such method': ((*WHOLE, '--method', 'guess'), "got method='guess'"),
     'no such folder': ((*WHOLE, '--output', 'nowhere/run.toml'), 'Expected a file in a folder that is there'),
     'no such model': ((*WHOLE, '--model', 'huge'), "got model='huge'"),
-    'labels of fractions': (
-        ('stars.parquet', '--label-field', 'stars', '--labels', '1.50,4.5', *NUMBERS),
-        'Expected labels as numbers are compared',
-    ),
     'a text of numbers': (
         ('stars.parquet', '--text-field', 'stars', *NUMBERS), 'Expected text in the text column',
     ),

@@ -4,9 +4,8 @@ import doctest
 
 import pytest
 
-from models.spelling import spelled
 from pipeline.start import answers, questions
-from pipeline.start.answers import check_numbers_of, declared_labels, likely_text
+from pipeline.start.answers import declared_labels, likely_text
 from pipeline.start.questions import numbers, one_of
 
 
@@ -35,27 +34,6 @@ def test_labels_are_a_comma_list() -> None:
     for typed in ('', ' , ', '=words', 'a,=b'):
         with pytest.raises(ValueError, match='Expected declared labels'):
             declared_labels(typed)
-
-
-@pytest.mark.parametrize('label', ['1', '1.0', '4.5', '-2', '2000'])
-def test_numbers_as_records_are_compared_may_be_labels_of_fractions(label: str) -> None:
-    check_numbers_of((label, f'{label}=words'), 'stars')
-    assert spelled(float(label)) == spelled(label)
-
-
-@pytest.mark.parametrize(
-    'label, instead', [('1e3', 'Write 1000.'), ('4.50', 'Write 4.5.'), ('low', 'no label')]
-)
-def test_labels_that_no_record_of_fractions_has_are_refused(label: str, instead: str) -> None:
-    with pytest.raises(ValueError, match='Expected labels as numbers are compared') as error:
-        check_numbers_of((label,), 'stars')
-    assert instead in str(error.value)
-
-
-@pytest.mark.parametrize('label', ['inf', 'nan'])
-def test_what_is_no_finite_number_is_no_label_of_fractions(label: str) -> None:
-    with pytest.raises(ValueError, match='Expected labels as numbers are compared'):
-        check_numbers_of((label,), 'stars')
 
 
 @pytest.mark.parametrize('typed', ['3200', '3,200', '-3 200', '0 200', 'many', '', '1 2 3'])

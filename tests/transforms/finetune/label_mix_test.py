@@ -16,7 +16,6 @@ from models.privacy.randomness import RunKey
 from models.records import Record
 from tests.samples import SECRET, pipeline
 from transforms.finetune.label_mix import DrawLabelMix
-from transforms.plan import read_plan
 from transforms.units import SelectUnits
 
 LABELS = ('a', 'b', 'c')
@@ -66,7 +65,7 @@ def drawn(records: list[Record], work_dir: str, unit: Unit, **changed: Any) -> B
         trained = units | beam.Map(lambda row: row[1]) | beam.combiners.Count.PerElement()
         expected = zip(LABELS, slow_counts(records, unit), strict=True)
         util.assert_that(trained, util.equal_to([pair for pair in expected if pair[1]]))
-    return read_plan(f'{work_dir}/plan.json')
+    return BatchPlan.from_json(pathlib.Path(work_dir, 'plan.json').read_text())
 
 
 @pytest.mark.first

@@ -14,7 +14,7 @@ from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms.durable import write_key
 from transforms.finetune import sample
-from transforms.finetune.sample import SampleTexts, read_texts
+from transforms.finetune.sample import SampleTexts
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
 
 
@@ -78,12 +78,3 @@ def test_a_finished_batch_is_read_and_only_the_others_are_sampled(tmp_path: path
     # Nothing is left to sample, so no model is loaded.
     worker.adapter.unlink()
     assert worker.of_bundle(BUNDLE) == [first[:5], first[5:8], first[8:], []]
-
-
-@pytest.mark.parametrize('data', ['[{"text": "not released', '[{"text": "not released", "of": 1}]', '[3]'])
-def test_a_damaged_batch_is_named_without_its_text(tmp_path: pathlib.Path, data: str) -> None:
-    path = tmp_path / '0000-000001.json'
-    path.write_text(data)
-    with pytest.raises(ValueError, match='damaged file=batches/0000-000001.json') as raised:
-        read_texts(str(path), '0000-000001')
-    assert 'not released' not in str(raised.value) and raised.value.__context__ is None

@@ -7,8 +7,6 @@ import json
 import pathlib
 
 import hypothesis
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
@@ -73,19 +71,6 @@ def test_csv(tmp_path: pathlib.Path, delimiter: str) -> None:
     assert found_in(path, RecordRules(fields=fields, labels=RULES.labels)) == [
         expected for *_, expected in rows
     ]
-
-
-def test_parquet(tmp_path: pathlib.Path) -> None:
-    rows = [row for row in ROWS if not isinstance(row[0], str)]
-    path = tmp_path / 'a.parquet'
-    table = pa.table({
-        'id': list(range(len(rows))),
-        'text': ['x'] * len(rows),
-        'mood': pa.array([mood for _, mood, _ in rows]).dictionary_encode(),
-        'stars': pa.array([stars for stars, _, _ in rows], pa.float64()),
-    })  # fmt: skip
-    pq.write_table(table, path)
-    assert found_in(path) == [expected for *_, expected in rows]
 
 
 @pytest.mark.parametrize('lacking', ['stars', 'mood'])

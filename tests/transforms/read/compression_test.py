@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.transforms.read.samples import PACK, TEXT, read_bytes
 from transforms import read
-from transforms.read import Reason, compression, decompressed
+from transforms.read import Reason, compression
+from transforms.read.compression import decompressed
 
 CONTENT = {
     'jsonl': b'{"text": "one\\nline"}\n\n{"text": "two, \\u00e9"}\r\n{"text": "three"}',

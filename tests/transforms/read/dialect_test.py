@@ -10,11 +10,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from tests.transforms.read.samples import PACK, TEXT, read_bytes
+from tests.transforms.read.samples import TEXT, read_bytes
 from transforms import read
 from transforms.read import Dialect, Reason, RecordFields, RecordRules
 from transforms.read import dialect as dialect_lib
 from transforms.read.dialect import Layout
+from transforms.read.formats.csv import csv_records
 
 DETECTED = ('utf-8', 'utf-8-sig', 'utf-16', 'utf-16-le', 'utf-16-be')
 # Ends in a byte order mark's opposite, a line feed in either half of a code unit, and a surrogate pair.
@@ -42,7 +43,7 @@ def test_what_the_csv_writer_wrote_is_read_however_it_is_cut(
 ) -> None:
     data = written([('text', 'other'), *rows], delimiter, encoding)
     chunks = [data[place : place + size] for place in range(0, len(data), size)]
-    values = [values for values, _ in read.csv_records(chunks, TEXT.fields)]
+    values = [values for values, _ in csv_records(chunks, TEXT.fields)]
     assert values == [{'text': text} for text, _ in rows]
 
 
@@ -72,11 +73,11 @@ def test_a_file_without_a_header_row_shows_its_byte_order_mark_alone() -> None:
     fields = RecordFields(text='1')
     for encoding in ('utf-8', 'utf-8-sig', 'utf-16'):
         data = written(rows, ',', encoding)
-        assert [values for values, _ in read.csv_records([data], fields)] == [{'1': 'a;b;c'}, {'1': 'text'}]
+        assert [values for values, _ in csv_records([data], fields)] == [{'1': 'a;b;c'}, {'1': 'text'}]
     assert dialect_lib.detect(b'0;1\n', Dialect(), ()) == Layout(delimiter=',', encoding='utf-8')
     given = RecordFields(text='1', dialect=Dialect(delimiter=';', encoding='utf-16-le'))
     data = written(rows, ';', 'utf-16-le')
-    assert [values for values, _ in read.csv_records([data], given)] == [{'1': 'a;b;c'}, {'1': 'text'}]
+    assert [values for values, _ in csv_records([data], given)] == [{'1': 'a;b;c'}, {'1': 'text'}]
 
 
 @pytest.mark.parametrize('encoding', ['windows-1252', 'iso-8859-2', 'windows-1251', 'shift-jis', 'gb18030'])
@@ -112,15 +113,6 @@ def test_a_half_character_at_the_end_spoils_the_last_row(tmp_path: pathlib.Path)
     texts, rejected = read_bytes(tmp_path, 'a.csv', data, TEXT)
     assert texts == ['before']
     assert [reason for reason, _, _ in rejected] == [Reason.NOT_TEXT]
-
-
-@pytest.mark.parametrize('ending', [ending for ending in PACK if ending])
-def test_a_damaged_stream_gives_the_rows_before_the_damage(tmp_path: pathlib.Path, ending: str) -> None:
-    rows = [('id', 'text'), *((str(row), f'row {row}') for row in range(30_000))]
-    data = PACK[ending](written(rows, ';', 'utf-16'))
-    texts, rejected = read_bytes(tmp_path, f'a.csv{ending}', data[: len(data) * 3 // 4], TEXT)
-    assert texts == [text for _, text in rows[1 : len(texts) + 1]]
-    assert [reason for reason, _, _ in rejected][-1] is Reason.UNREADABLE_REST
 
 
 def test_a_header_line_without_an_end_in_sight_is_not_looked_at() -> None:

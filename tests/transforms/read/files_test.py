@@ -7,15 +7,13 @@ import pathlib
 import unicodedata
 
 import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.object_store import object_store
 from tests.transforms.read.samples import LABELLED, TEXT
 from transforms import durable, read
 from transforms.read import RecordFields, files
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 
 
 @pytest.mark.parametrize('pattern', ['', ' , '])
@@ -74,12 +72,6 @@ def test_a_file_of_several_names_is_read_once(
     monkeypatch.setattr(files, 'identity_of', lambda path: path)
     twice = {pair for pair in itertools.combinations(names, 2) if len(read.list_input(','.join(pair))) > 1}
     assert len(twice) > len(names)
-
-
-def test_a_copy_is_a_file_of_its_own(tmp_path: pathlib.Path) -> None:
-    for name in ('a.csv', 'b.csv'):
-        (tmp_path / name).write_text('text\nx\n')
-    assert len(read.list_input(f'{tmp_path}/a.csv,{tmp_path}/b.csv')) == 2
 
 
 @pytest.fixture
@@ -193,21 +185,6 @@ def test_an_input_of_nothing_is_refused_where_a_header_row_is_due(tmp_path: path
     read.check_input(str(tmp_path / '*.csv'), TEXT.fields)
     (tmp_path / 'a.jsonl').write_text('')
     read.check_input(str(tmp_path / 'a.jsonl'), TEXT.fields)
-
-
-@pytest.mark.parametrize(
-    ('table', 'message'),
-    [
-        ({'other': ['x']}, "missing=\\['text'\\]"),
-        ({'text': [1]}, "column='text', type='int64'"),
-        ({'text': ['x'], 'label': [['b']]}, "column='label', type='list"),
-    ],
-)
-def test_an_unfit_parquet_schema_is_refused(tmp_path: pathlib.Path, table: dict, message: str) -> None:
-    pq.write_table(pa.table(table), tmp_path / 'a.parquet')
-    fields = LABELLED.fields if 'label' in table else TEXT.fields
-    with pytest.raises(ValueError, match=message):
-        read.check_input(str(tmp_path / 'a.parquet'), fields)
 
 
 def test_what_is_no_parquet_file_is_refused(tmp_path: pathlib.Path) -> None:

@@ -21,7 +21,7 @@ def names_of(
     folder: pathlib.Path, data: bytes, dialect: Dialect = GIVEN_NOTHING, name: str = 'h.csv'
 ) -> list[str]:
     (folder / name).write_bytes(data)
-    return [column.name for column in read_header(str(folder / name), dialect).columns]
+    return list(read_header(str(folder / name), dialect).columns)
 
 
 @pytest.mark.parametrize('line_end', ['\n', '\r\n', '\r'])

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.transforms.read.samples import TEXT, read_bytes
-from transforms import read
-from transforms.read import Reason, lines
+from transforms.read import Reason
+from transforms.read import lines as lines_lib
 
 
 @hypothesis.given(data=st.text('ab\n\r').map(str.encode), size=st.integers(1, 5), limit=st.integers(4, 20))
 def test_lines_do_not_hang_on_the_chunks(data: bytes, size: int, limit: int) -> None:
     chunks = [data[place : place + size] for place in range(0, len(data), size)]
-    lines = list(read.split_lines(chunks, limit))
+    lines = list(lines_lib.split_lines(chunks, limit))
     slow = [line + b'\n' for line in data.split(b'\n')]
     slow[-1] = slow[-1][:-1]
     expected = [line for line in slow if line]
@@ -29,7 +29,7 @@ def test_rows_beyond_any_use_are_never_held_whole(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    monkeypatch.setattr(lines, 'MAX_ROW_BYTES', 1_000)
+    monkeypatch.setattr(lines_lib, 'MAX_ROW_BYTES', 1_000)
     long = b'{"text": "' + b'x' * 200_000 + b'"}\n'
     texts, rejected = read_bytes(tmp_path, 'a.jsonl', b'{"text": "a"}\n' + long + b'{"text": "b"}\n', TEXT)
     assert texts == ['a', 'b']

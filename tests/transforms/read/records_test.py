@@ -16,6 +16,7 @@ from models.records import Record
 from tests.transforms.read.samples import LABELLED, PACK, TEXT
 from transforms import read
 from transforms.read import Reason, files
+from transforms.read.records import RecordCoder
 
 TEXTS = st.text(st.characters(exclude_categories=['Cs']), max_size=5)
 
@@ -48,7 +49,7 @@ def test_an_error_of_the_filesystem_reaches_the_runner(
 @hypothesis.given(record=RECORDS)
 def test_a_record_crosses_a_shuffle_whole(record: Record) -> None:
     coder = coders.registry.get_coder(Record)
-    assert isinstance(coder, read.RecordCoder) and coder.is_deterministic()
+    assert isinstance(coder, RecordCoder) and coder.is_deterministic()
     assert coder.decode(coder.encode(record)) == record
 
 

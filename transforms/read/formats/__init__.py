@@ -5,9 +5,9 @@ from transforms.read.formats.format import WHOLE, Format, RawRow
 
 # By extension.
 FORMATS: dict[str, Format] = {
-    'jsonl': json.JsonLines(),
-    'ndjson': json.JsonLines(),
-    'json': json.JsonFile(),
+    'jsonl': json.Json(reads_arrays=False),
+    'ndjson': json.Json(reads_arrays=False),
+    'json': json.Json(reads_arrays=True),
     'csv': csv.Csv(),
     # A tab where nothing else is given, declared or shown.
     'tsv': csv.Csv(('\t', ',', ';', '|')),

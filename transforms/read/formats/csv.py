@@ -1,23 +1,20 @@
 """CSV by RFC 4180, with line breaks inside quotes; columns by the names of a header row, or by position.
 
-Other delimiters, quotes, line ends and encodings are possible: see `transforms.read.dialect`.
-
 Python's reader is used, and not Arrow's: Arrow accepts text after a closing quote and an unclosed quote, and
 it does not tell the bytes of a row that is rejected later.
 """
 
 import csv
-import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from transforms.read import dialect as dialect_lib
 from transforms.read import lines as lines_lib
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect, Layout
-from transforms.read.formats.format import Column, Format, RawRow
+from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import Reason, RecordFields, Table, is_utf8
 
 # Records of a file without a header row that show how many columns it has.
@@ -34,16 +31,20 @@ class Csv(Format):
     def __init__(self, delimiters: Sequence[str] = dialect_lib.DELIMITERS) -> None:
         self._delimiters = delimiters
 
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
-        return csv_records(decompressed(file, codec), fields, self._delimiters)
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
+        return csv_records(decompressed(file, codec), fields, self._delimiters, whole=whole)
 
-    def open(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> 'CsvFile':
-        """The file with its rows, before columns are chosen."""
+    def open(
+        self, file: BinaryIO, codec: str | None, fields: RecordFields
+    ) -> tuple[Layout, Iterator[CsvRow]]:
+        """How the file is written, and its rows with the header row, before columns are chosen."""
         return csv_file(decompressed(file, codec), fields, self._delimiters)
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         """Column names that occur once in the first row; None if there is no row."""
-        rows = self.open(file, codec, fields).rows
+        _, rows = self.open(file, codec, fields)
         try:
             if fields.positional:
                 # The widest of many rows counts: a short or bad record is rejected later, and does not stop
@@ -60,7 +61,7 @@ class Csv(Format):
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
-    ) -> tuple[tuple[Column, ...], Dialect] | None:
+    ) -> tuple[tuple[str, ...], Dialect] | None:
         try:
             head, _ = dialect_lib.peek(decompressed(file, codec))
         except CorruptStream:
@@ -70,8 +71,7 @@ class Csv(Format):
             return None if not head.strip() else ((), dialect)
         columns, shown = found
         # The index of a pandas table has no name and comes first.
-        names = columns[1:] if len(columns) > 1 and not columns[0].strip() else columns
-        return tuple(Column(name=name) for name in names), shown
+        return tuple(columns[1:] if len(columns) > 1 and not columns[0].strip() else columns), shown
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         if fields.positional:
@@ -198,32 +198,10 @@ def csv_rows(
                 yield row if is_utf8(raw) else Reason.NOT_TEXT, raw
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CsvFile:
-    """An open CSV file.
-
-    Attributes:
-        layout: How it is written.
-        mark: Its byte order mark.
-        declaration: The line that declares its delimiter, in UTF-8.
-        rows: What follows, the header row first if it has one.
-    """
-
-    layout: Layout
-    mark: bytes
-    declaration: bytes
-    rows: Iterator[CsvRow]
-
-
 def csv_file(
     chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
-) -> CsvFile:
-    """A CSV file, whose rows are streamed.
-
-    Args:
-        chunks: The content.
-        fields: The columns that are needed, and what is given of how the file is written.
-        delimiters: Those that are tried where none is given or declared.
+) -> tuple[Layout, Iterator[CsvRow]]:
+    """How a CSV file is written, and its rows, streamed, the header row first if it has one.
 
     Raises:
         CorruptStream: The damage is in the first line.
@@ -234,28 +212,36 @@ def csv_file(
     layout = dialect_lib.detect(head, fields.dialect, names, delimiters)
     content = dialect_lib.as_utf8(whole, layout.encoding)
     rows = csv_rows(content, layout.delimiter, fields.dialect.quoting, layout.line_end)
-    declaration = next(rows, ([], b''))[1] if layout.is_declared else b''
-    return CsvFile(layout=layout, mark=dialect_lib.mark(head), declaration=declaration, rows=rows)
+    if layout.is_declared:
+        next(rows, None)
+    return layout, rows
 
 
 def csv_records(
-    chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
+    chunks: Iterable[bytes],
+    fields: RecordFields,
+    delimiters: Sequence[str] = dialect_lib.DELIMITERS,
+    *,
+    whole: bool = False,
 ) -> Iterator[RawRow]:
     """The rows of a CSV file by column name, or by position in a file without a header row."""
-    rows = csv_file(chunks, fields, delimiters).rows
+    _, rows = csv_file(chunks, fields, delimiters)
     if fields.positional:
         # The width of the first row does not count: one record would decide about all others.
         for row, raw in rows:
-            yield (
-                row if isinstance(row, Reason) else _values(row, {each: int(each) for each in fields.names}),
-                raw,
-            )
+            if isinstance(row, Reason):
+                yield row, raw
+            else:
+                names = [str(place) for place, _ in enumerate(row)] if whole else fields.names
+                yield {name: row[int(name)] for name in names if int(name) < len(row)}, raw
         return
     header, raw = next(rows, ([], b''))
     if isinstance(header, Reason):
         yield Reason.UNREADABLE_REST, raw
         return
-    positions = {name: header.index(name) for name in fields.names if name in header}
+    positions = {
+        name: header.index(name) for name in (header if whole else fields.names) if name and name in header
+    }
     for row, raw in rows:
         if isinstance(row, Reason):
             yield row, raw
@@ -263,7 +249,7 @@ def csv_records(
             # For example an unquoted delimiter in the text: the columns of this row cannot be trusted.
             yield Reason.MALFORMED, raw
         else:
-            yield _values(row, positions), raw
+            yield {name: row[place] for name, place in positions.items() if place < len(row)}, raw
 
 
 def has_width(row: Sequence[str], header: Sequence[str]) -> bool:
@@ -271,7 +257,3 @@ def has_width(row: Sequence[str], header: Sequence[str]) -> bool:
     if len(row) == len(header):  # as almost all rows
         return True
     return len(row) >= len(dialect_lib.named(header)) and not any(row[len(header) :])
-
-
-def _values(row: Sequence[str], positions: Mapping[str, int]) -> Mapping[str, object]:
-    return {name: row[place] for name, place in positions.items() if place < len(row)}

@@ -11,18 +11,15 @@ is one part, and is held in memory compressed; rows are streamed (`transforms.re
 import itertools
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 from models import spelling
-from transforms.read.columns import RestrictedError, shown
 from transforms.read.dialect import Dialect
-from transforms.read.formats.format import Column, Format, RawRow
+from transforms.read.errors import RestrictedError, shown
+from transforms.read.formats.format import Format, RawRow
 from transforms.read.formats.sheet import Row, Sheet, Unread, Workbook
 from transforms.read.rules import Reason, RecordFields, Table
-
-# Rows of a sheet without a header row that show how many columns it has.
-_ROWS_LOOKED_AT = 1_000
 
 
 class Excel(Format):
@@ -30,12 +27,32 @@ class Excel(Format):
 
     is_text = False
     header_remedy = (
-        'The first row that is not empty names the columns, each once: delete what stands above it. Without '
-        'such a row give numbers from 0 (--text-field 0).'
+        'The first row that is not empty names the columns, each once: delete what stands above it.'
     )
 
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
-        return excel_rows(file, fields, fields.names)
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
+        data = file.read()
+        try:
+            rows = _sheet(data, fields.table).rows()
+            if isinstance(header := next(rows, {}), Reason):
+                yield Reason.UNREADABLE_REST, b''
+                return
+            names = _names(header)
+            wanted = filter(None, names) if whole else fields.names
+            places = {name: names.index(name) for name in wanted if name in names}
+            for row in rows:
+                if isinstance(row, Reason):
+                    yield row, b''
+                    continue
+                values = {name: row.get(place) for name, place in places.items()}
+                raw = json.dumps(values, ensure_ascii=False, default=str).encode(errors='replace')
+                yield _reason(values, fields) or _with_text(values, fields.text), raw
+        except RestrictedError:
+            raise
+        except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
+            yield Reason.UNREADABLE_REST, b''
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         """Names that occur once in the header row.
@@ -44,15 +61,13 @@ class Excel(Format):
             ValueError: No workbook, or without this sheet.
             RestrictedError: Several sheets, of which none is named.
         """
-        rows = _beginning(file.read(), fields.table, path, _ROWS_LOOKED_AT if fields.positional else 1)
-        if fields.positional:
-            return {str(place) for place in range(max(map(_width, rows), default=0))}
+        rows = _beginning(file.read(), fields.table, path, 1)
         names = _names(rows[0]) if rows else []
         return {name for name in names if names.count(name) == 1}
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
-    ) -> tuple[tuple[Column, ...], Dialect] | None:
+    ) -> tuple[tuple[str, ...], Dialect] | None:
         """The names of the header row. A name is missing where the next row alone has a cell.
 
         So a title above the header row is no column. Of the next row nothing else is looked at.
@@ -61,46 +76,10 @@ class Excel(Format):
         names, below = _names(rows[0]) if rows else [], rows[1] if len(rows) > 1 else {}
         used = [] if isinstance(below, Reason) else sorted(below)
         names += [''] * (_width(below) - len(names))
-        kept = [name for place, name in enumerate(names) if name or place in used]
-        return tuple(Column(name=name) for name in kept), Dialect()
+        return tuple(name for place, name in enumerate(names) if name or place in used), Dialect()
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
-        return (
-            'The first row that is not empty names the columns, each once: delete what stands above it, or '
-            'name the columns as it does. Without such a row give numbers from 0.'
-        )
-
-
-def excel_rows(file: BinaryIO, fields: RecordFields, wanted: Sequence[str] | None = None) -> Iterator[RawRow]:
-    """The rows of a sheet, with a header row unless the fields are positions.
-
-    Args:
-        file: The open workbook.
-        fields: The columns that are needed, and the sheet.
-        wanted: Columns of the result; None for all that have a name.
-    """
-    data = file.read()
-    try:
-        rows = _sheet(data, fields.table).filled()
-        if fields.positional:
-            places = {name: int(name) for name in fields.names}
-        elif isinstance(header := next(rows, {}), Reason):
-            yield Reason.UNREADABLE_REST, b''
-            return
-        else:
-            names = _names(header)
-            places = {name: names.index(name) for name in (wanted or filter(None, names)) if name in names}
-        for row in rows:
-            if isinstance(row, Reason):
-                yield row, b''
-                continue
-            values = {name: row.get(place) for name, place in places.items()}
-            raw = json.dumps(values, ensure_ascii=False, default=str).encode(errors='replace')
-            yield _reason(values, fields) or _with_text(values, fields.text), raw
-    except RestrictedError:
-        raise
-    except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
-        yield Reason.UNREADABLE_REST, b''
+        return f'{self.header_remedy} Or name the columns as it does.'
 
 
 def _reason(values: Mapping[str, object], fields: RecordFields) -> Reason | None:
@@ -129,7 +108,7 @@ def _beginning(data: bytes, table: Table, path: str, count: int) -> list[Row]:
     """
     found = None
     try:
-        found = list(itertools.islice(_sheet(data, table, path).filled(), count))
+        found = list(itertools.islice(_sheet(data, table, path).rows(), count))
     except RestrictedError:
         raise
     except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
@@ -156,7 +135,7 @@ def _sheet(data: bytes, table: Table, path: str = '') -> Sheet:
         chosen = [sheet for sheet in sheets if sheet.title == table.sheet]
     else:
         seen = [sheet for sheet in sheets if sheet.is_visible]
-        chosen = [sheet for sheet in seen if next(sheet.filled(), None) is not None] or seen[:1]
+        chosen = [sheet for sheet in seen if next(sheet.rows(), None) is not None] or seen[:1]
     if len(chosen) != 1:
         got = f'sheet={table.sheet!r}' if table.sheet is not None else f'{len(chosen)} sheets with cells'
         raise RestrictedError(

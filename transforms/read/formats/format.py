@@ -1,26 +1,11 @@
 """The interface of a format of input files: its rows, and its columns."""
 
 import abc
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
 from transforms.read.dialect import Dialect
 from transforms.read.rules import Reason, RecordFields, Table
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of a file or of another place.
-
-    Attributes:
-        name: As the place names it.
-        is_fraction: Whether the place says that it holds numbers with fractions.
-    """
-
-    name: str
-    is_fraction: bool = False
-
 
 # (values of the row, or why it has none; first bytes of the row)
 RawRow = tuple[Mapping[str, object] | Reason, bytes]
@@ -48,7 +33,9 @@ class Format(abc.ABC):
         yield WHOLE
 
     @abc.abstractmethod
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
         """The rows of one part, streamed, in the file's order.
 
         Args:
@@ -56,6 +43,7 @@ class Format(abc.ABC):
             codec: The codec that compresses it; None: it is not compressed.
             part: One of `parts`.
             fields: The columns that are needed; a row may have more.
+            whole: Whether every column that has a name is needed.
 
         Raises:
             CorruptStream: After all rows before the damage.
@@ -71,7 +59,7 @@ class Format(abc.ABC):
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
-    ) -> tuple[tuple[Column, ...], Dialect] | None:
+    ) -> tuple[tuple[str, ...], Dialect] | None:
         """The columns, before anybody has named one, and how the file is written; None if it has none.
 
         Raises:
@@ -79,7 +67,7 @@ class Format(abc.ABC):
                 none. The error quotes `path` and no content.
         """
         found = self.columns(file, codec, path, RecordFields(text='text', dialect=dialect, table=table))
-        return None if found is None else (tuple(Column(name=name) for name in sorted(found)), dialect)
+        return None if found is None else (tuple(sorted(found)), dialect)
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         """What to do if `fields` are missing among the columns. The text quotes nothing of the file."""

@@ -33,13 +33,19 @@ def _whole_number(digits: str) -> int | decimal.Decimal:
 _DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
-class JsonLines(Format):
-    """One row for each line that is not blank."""
+class Json(Format):
+    """One row for each line that is not blank; or for each element of an array, where arrays are read."""
 
-    _reads_arrays = False
+    def __init__(self, *, reads_arrays: bool) -> None:
+        self._reads_arrays = reads_arrays
 
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
         return self._rows_of(text_of(decompressed(file, codec), fields.dialect))
+
+    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
+        return json_file(chunks) if self._reads_arrays else json_lines(chunks)
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         """Keys of the objects near the beginning; None if there is no object.
@@ -68,11 +74,7 @@ class JsonLines(Format):
         )
 
     def _check_lines(self, head: bytes, is_cut: bool, path: str) -> None:
-        """Refuses a file whose rows are no lines, which would all be bad rows.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a file whose rows are no lines, which would all be bad rows."""
         text = b''.join(_from_first_row([head])).decode(errors='surrogateescape')
         is_array = text.startswith('[')
         if (is_array and self._reads_arrays) or not _spans_lines(text, is_cut):
@@ -85,18 +87,6 @@ class JsonLines(Format):
         if is_array:
             found, remedy = 'one array over several lines', 'Let its name end in .json.'
         raise ValueError(f'Expected one JSON object in each line, got path={path!r} with {found}. {remedy}')
-
-    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
-        return json_lines(chunks)
-
-
-class JsonFile(JsonLines):
-    """One array of objects, or lines."""
-
-    _reads_arrays = True
-
-    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
-        return json_file(chunks)
 
 
 def json_lines(chunks: Iterable[bytes]) -> Iterator[RawRow]:
@@ -127,8 +117,7 @@ def json_file(chunks: Iterable[bytes]) -> Iterator[RawRow]:
 
     The first of several lines may be a bad row that begins with `[`. It must not change how the other lines
     are read. So a file is also read as lines if its first line is complete JSON and others follow; and
-    where an array breaks off, its rest is read as lines. Memory is bounded by `MAX_ROW_BYTES`, and not by the
-    size of the file.
+    where an array breaks off, its rest is read as lines. Memory is bounded by `MAX_ROW_BYTES`.
     """
     chunks = _from_first_row(chunks)
     head, line_end, is_cut, more_follow = bytearray(), -1, False, False
@@ -174,11 +163,8 @@ def _spans_lines(text: str, is_cut: bool) -> bool:
     """Whether a file begins with JSON values over several lines, and nothing there is a row of one line.
 
     A bad row may look like the first line of such a value. Good rows after it tell: one object after another
-    is within no value, and by itself a value of one line.
-
-    Args:
-        text: The beginning, from its first character that is not blank.
-        is_cut: Whether the file goes on.
+    is within no value, and by itself a value of one line. The text begins with a character that is not blank;
+    `is_cut` says whether the file goes on.
     """
     # The last line may be cut off within a string or a number.
     text = text[: text.rfind('\n') + 1].rstrip() if is_cut else text.rstrip()
@@ -347,8 +333,8 @@ def _end_of_value(text: str, place: int) -> int:
 def _head(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The beginning of a stream; it ends like a stream whose rest is damaged.
 
-    A first line that begins an object is all of it, as far as a row can go: it may be an object around the
-    records, and what follows tells whether it is one bad row.
+    A first line that begins an object is all of it: it may be an object around the records, and what follows
+    tells whether it is one bad row.
     """
     size, is_open, total = 0, None, 0
     for chunk in chunks:

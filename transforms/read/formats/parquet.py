@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from transforms.read import column_types
 from transforms.read.dialect import Dialect
-from transforms.read.formats.format import Column, Format, RawRow
+from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import Reason, RecordFields, Table
 
 _ROWS_AT_ONCE = 1_024
@@ -24,8 +24,21 @@ class Parquet(Format):
         with open_file() as file:
             yield from range(pq.read_metadata(file).num_row_groups)
 
-    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
-        return parquet_rows(file, part, fields)
+    def rows(
+        self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
+    ) -> Iterator[RawRow]:
+        try:
+            parquet = pq.ParquetFile(file)
+            names = [name for name in fields.names if name in parquet.schema_arrow.names]
+            columns = None if whole else names
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[part], columns=columns):
+                yield from column_types.rows_of(batch, fields, whole=whole)
+        except (pa.ArrowException, OSError) as error:
+            # Arrow reports a broken page as a bare OSError without a number. An error of a filesystem has a
+            # number or a class of its own: it goes to the runner, which tries again.
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                raise
+            yield Reason.UNREADABLE_REST, b''
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         schema = _schema(file, path)
@@ -34,23 +47,8 @@ class Parquet(Format):
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
-    ) -> tuple[tuple[Column, ...], Dialect] | None:
-        return column_types.columns_of(_schema(file, path)), Dialect()
-
-
-def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterator[RawRow]:
-    """The rows of one row group, of the needed columns only."""
-    try:
-        parquet = pq.ParquetFile(file)
-        names = [name for name in fields.names if name in parquet.schema_arrow.names]
-        for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=names):
-            yield from column_types.rows_of(batch, fields)
-    except (pa.ArrowException, OSError) as error:
-        # Arrow reports a broken page as a bare OSError without a number. An error of a filesystem has a
-        # number or a class of its own: it goes to the runner, which tries again.
-        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
-            raise
-        yield Reason.UNREADABLE_REST, b''
+    ) -> tuple[tuple[str, ...], Dialect] | None:
+        return tuple(_schema(file, path).names), Dialect()
 
 
 def _schema(file: BinaryIO, path: str) -> pa.Schema:

@@ -10,7 +10,7 @@ import functools
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 from xml.parsers import expat
 
@@ -53,15 +53,6 @@ class Unread:
 Row = Mapping[int, object] | Reason
 
 
-def is_blank(row: Row) -> bool:
-    """Whether no cell of a row holds anything; a formula that nobody has computed is nothing."""
-    return not isinstance(row, Reason) and not any(map(_shows, row.values()))
-
-
-def _shows(cell: object) -> bool:
-    return not isinstance(cell, Unread) or bool(str(cell))
-
-
 class Sheet:
     """A sheet of a workbook.
 
@@ -74,17 +65,18 @@ class Sheet:
         self.title, self.is_visible, self._workbook, self._path = title, is_visible, workbook, path
 
     def rows(self) -> Iterator[Row]:
-        """The rows in the file's order, streamed.
+        """The rows that are not blank, in the file's order, streamed.
 
         Raises:
             Exception: The file is damaged, after all rows before the damage.
         """
         with self._workbook.archive.open(self._path) as file:
-            yield from _events(file, _Rows(self._workbook))
-
-    def filled(self) -> Iterator[Row]:
-        """The rows that are not blank. Errors as of `rows`."""
-        return (row for row in self.rows() if not is_blank(row))
+            for row in _events(file, _Rows(self._workbook)):
+                # A formula that nobody has computed is nothing.
+                if isinstance(row, Reason) or any(
+                    not isinstance(cell, Unread) or str(cell) for cell in row.values()
+                ):
+                    yield row
 
 
 class Workbook:
@@ -119,39 +111,18 @@ class Workbook:
         ]
 
     @functools.cached_property
-    def shared(self) -> 'Shared':
-        """The texts that cells share."""
+    def shared(self) -> tuple[list[bytes | None], bool]:
+        """The texts that cells share, None for one that is too long, and whether these are all."""
         texts: list[bytes | None] = []
-        if self._shared_path is None:
-            return Shared(texts, is_whole=True)
-        size = 0
-        with self.archive.open(self._shared_path) as file:
-            for data in _events(file, _SharedTexts()):
-                size += len(data or b'') + _OVERHEAD_BYTES
-                if size > MAX_SHARED_BYTES:
-                    return Shared(texts, is_whole=False)
-                texts.append(data)
-        return Shared(texts, is_whole=True)
-
-
-class Shared:
-    """The texts that cells share, by their numbers."""
-
-    def __init__(self, texts: Sequence[bytes | None], *, is_whole: bool) -> None:
-        self._texts, self._is_whole = texts, is_whole
-
-    def text(self, number: int) -> str | None:
-        """One of them; None for one that is too long, or comes after `MAX_SHARED_BYTES` of others.
-
-        Raises:
-            IndexError: There is none of this number.
-        """
-        if number < 0:
-            raise IndexError
-        if number >= len(self._texts) and not self._is_whole:
-            return None
-        data = self._texts[number]
-        return None if data is None else data.decode()
+        if self._shared_path is not None:
+            size = 0
+            with self.archive.open(self._shared_path) as file:
+                for data in _events(file, _SharedTexts()):
+                    size += len(data or b'') + _OVERHEAD_BYTES
+                    if size > MAX_SHARED_BYTES:
+                        return texts, False
+                    texts.append(data)
+        return texts, True
 
 
 _SHARED_TYPE = 'application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml'
@@ -177,29 +148,13 @@ class _Archive(zipfile.ZipFile):
                         'Expected files of a workbook that are no longer than any that is known.'
                     )
         if str(name).endswith(('.xml', '.rels')):
-            for _ in _events(io.BytesIO(found), _Handler()):
+            for _ in _events(io.BytesIO(found), _Texts()):
                 pass
         return bytes(found)
 
 
-class _Handler:
-    """What becomes of the events of a parser: `found` is emptied by who asks."""
-
-    def __init__(self) -> None:
-        self.found: list[Any] = []
-
-    def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        """A tag."""
-
-    def end(self, name: str) -> None:
-        """The end of one."""
-
-    def text(self, data: str) -> None:
-        """Characters, perhaps a part of those that stand together."""
-
-
-def _events(file: IO[bytes], handler: _Handler) -> Iterator[Any]:
-    """What a handler finds in XML, as it comes up.
+def _events(file: IO[bytes], handler: '_Texts') -> Iterator[Any]:
+    """Yields what a handler finds in XML, as it comes up.
 
     Raises:
         Exception: No XML; a declaration of a document type, since what it declares can stand for any length
@@ -265,11 +220,15 @@ class _Text:
         return ''.join(self._parts)
 
 
-class _Texts(_Handler):
-    """Collects what is in tags `t`, as a text is written; how it is pronounced is left out."""
+class _Texts:
+    """Collects what is in tags `t`, as a text is written; how it is pronounced is left out.
+
+    Attributes:
+        found: Values, emptied by who takes them.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.found: list[Any] = []
         self._own: _Text | None = None
         self._is_phonetic = self._is_text = False
 
@@ -344,12 +303,14 @@ class _Rows(_Texts):
             self._row = None
 
     def _end_cell(self, text: _Text) -> None:
+        from openpyxl.utils.cell import column_index_from_string
+
         place = self._attributes.get('r')
         match = None if place is None else _COLUMN.fullmatch(place)
         if place is None:
             self._column += 1
         elif match is not None:
-            self._column = _column(match[1])
+            self._column = column_index_from_string(match[1]) - 1
         else:
             self._row = Reason.MALFORMED
         if not isinstance(self._row, dict):
@@ -369,64 +330,31 @@ class _Rows(_Texts):
             return Unread(Reason.NO_VALUE, written)
         if not written:
             return None
-        # Damage of these texts is damage of the file, and not of a cell.
-        shared = self._workbook.shared if kind == 's' else None
+        # Outside of the handler: damage of these texts is damage of the file, and not of a cell.
+        shared = self._workbook.shared if kind == 's' else ([], True)
         try:
-            if shared is not None:
-                found = shared.text(int(written))
-                if found is None:
-                    return Unread(Reason.TOO_LONG, '…')
-                written = found
-            return _VALUES.get(kind, _Values.text)(_Values(self._workbook, self._attributes), written)
+            return self._converted(kind, written, *shared)
         except Exception:  # noqa: BLE001 - of any conversion; it is of this cell alone
             return Unread(Reason.MALFORMED, written)
 
-
-class _Values:
-    """How the texts of cells stand for values. An error means that one stands for none."""
-
-    def __init__(self, workbook: Workbook, attributes: Mapping[str, str]) -> None:
-        self._workbook, self._attributes = workbook, attributes
-
-    def text(self, written: str) -> object:
+    def _converted(self, kind: str, written: str, texts: list[bytes | None], is_whole: bool) -> object:
+        from openpyxl.utils import datetime as dates
         from openpyxl.utils.escape import unescape
 
-        return unescape(written) or None
-
-    def boolean(self, written: str) -> object:
-        return bool(int(written))
-
-    def number(self, written: str) -> object:
-        from openpyxl.utils import datetime as dates
-
-        value = float(written) if set(written) & set('.eE') else int(written)
-        style = int(self._attributes.get('s', 0))
-        if style not in self._workbook.dates:
-            return value
-        is_duration = style in self._workbook.durations
-        return spelling.spelled(dates.from_excel(value, self._workbook.epoch, timedelta=is_duration))
-
-    def date(self, written: str) -> object:
-        from openpyxl.utils import datetime as dates
-
-        return spelling.spelled(dates.from_ISO8601(written))
-
-
-_VALUES: Mapping[str, Callable[[_Values, str], object]] = {
-    'n': _Values.number,
-    'b': _Values.boolean,
-    'd': _Values.date,
-}
-
-
-@functools.lru_cache(maxsize=2**15)
-def _column(letters: str) -> int:
-    """The number of a column, from 0, by its letters.
-
-    >>> _column('A'), _column('Z'), _column('AA')
-    (0, 25, 26)
-    """
-    number = 0
-    for letter in letters.upper():
-        number = 26 * number + ord(letter) - ord('A') + 1
-    return number - 1
+        if kind == 'n':
+            value = float(written) if set(written) & set('.eE') else int(written)
+            style = int(self._attributes.get('s', 0))
+            if style not in self._workbook.dates:
+                return value
+            is_duration = style in self._workbook.durations
+            return spelling.spelled(dates.from_excel(value, self._workbook.epoch, timedelta=is_duration))
+        if kind == 'b':
+            return bool(int(written))
+        if kind == 'd':
+            return spelling.spelled(dates.from_ISO8601(written))
+        if kind != 's':
+            return unescape(written) or None
+        if (number := int(written)) < 0:
+            raise IndexError
+        text = texts[number] if number < len(texts) or is_whole else None
+        return Unread(Reason.TOO_LONG, '…') if text is None else unescape(text.decode()) or None

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from models import spelling
 from transforms import places
 from transforms.read import column_types
-from transforms.read.columns import check_columns
-from transforms.read.formats.format import Column, RawRow
+from transforms.read.errors import check_columns
+from transforms.read.formats.format import RawRow
 from transforms.read.rules import RecordFields, Table
 from transforms.read.sources.source import Part, Source
 
@@ -36,9 +36,6 @@ _ROWS_AT_ONCE = 1_000
 # Types of PostgreSQL that are text: text, varchar, char, name, and a literal of no known type. What an
 # extension adds (citext) or a user (enumerations) has a number from here on.
 _TEXT_TYPES, _FIRST_OWN_TYPE = frozenset({25, 1043, 1042, 19, 705}), 16384
-# Types of PostgreSQL whose values are floats: real and double precision. Values of numeric are written as
-# they are (4.50).
-_FLOATS = frozenset({700, 701})
 # Types whose values are taken as PostgreSQL writes them: Python may have no value for one, and the driver's
 # error would end the run for one row. So it is with an infinite date, and a number of 5,000 digits in JSON.
 _TAKEN_AS_TEXT: Mapping[str, Callable[[str], object]] = {
@@ -68,12 +65,9 @@ class Database(Source):
                 'relative to this folder, sqlite:////data/notes.db is not.'
             )
 
-    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+    def header(self, place: str, table: Table) -> tuple[str, ...]:
         with _reading(place) as connection:
-            found = _look_at(connection, place, _query(place, table))
-            # SQLite knows no type of a column.
-            floats = _FLOATS if connection.dialect.name == places.POSTGRESQL else ()
-            return tuple(Column(name=str(name), is_fraction=kind in floats) for name, kind, *_ in found)
+            return tuple(str(column[0]) for column in _look_at(connection, place, _query(place, table)))
 
     def check(self, place: str, fields: RecordFields) -> None:
         with _reading(place) as connection:
@@ -127,12 +121,9 @@ class Database(Source):
         yield from zip([None, *firsts], [*firsts, None])
         yield ()
 
-    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
-        for values in _values(place, part, fields):
+    def rows(self, place: str, part: Part, fields: RecordFields, *, whole: bool = False) -> Iterator[RawRow]:
+        for values in _values(place, part, fields, whole=whole):
             yield values, _json(values)
-
-    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
-        return _values(place, None, fields, whole=True)
 
     def digest(self, place: str, fields: RecordFields) -> str:
         # A sum: the order of a result is the database's own affair.

@@ -11,7 +11,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -21,9 +21,8 @@ from apache_beam.io.filesystems import FileSystems
 from models import extras
 from transforms import durable, places
 from transforms.read import column_types
-from transforms.read.columns import check_columns
-from transforms.read.compression import CorruptStream
-from transforms.read.formats.format import Column, RawRow
+from transforms.read.errors import check_columns
+from transforms.read.formats.format import RawRow
 from transforms.read.identities import identity_of
 from transforms.read.rules import Reason, RecordFields, Table
 from transforms.read.sources.source import Part, Source, content_digest
@@ -47,9 +46,9 @@ class Dataset(Source):
     def look(self, place: str) -> None:
         _kind(place)
 
-    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+    def header(self, place: str, table: Table) -> tuple[str, ...]:
         schema = _schema_of(place, table)
-        return () if schema is None else column_types.columns_of(schema)
+        return () if schema is None else tuple(schema.names)
 
     def check(self, place: str, fields: RecordFields) -> None:
         if (schema := _schema_of(place, fields.table)) is not None:
@@ -66,7 +65,7 @@ class Dataset(Source):
         for number in range(len(files)):
             yield number, version
 
-    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
+    def rows(self, place: str, part: Part, fields: RecordFields, *, whole: bool = False) -> Iterator[RawRow]:
         number, version = part
         files, here = _files(place, fields.table)
         if here != version:
@@ -77,23 +76,12 @@ class Dataset(Source):
         try:
             with _open(files[number]) as file:
                 for batch in pa.ipc.open_stream(file):
-                    yield from column_types.rows_of(batch, fields)
+                    yield from column_types.rows_of(batch, fields, whole=whole)
         except (pa.ArrowException, OSError) as error:
             # As of Parquet: an error of a filesystem goes to the runner, which tries again.
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 raise
             yield Reason.UNREADABLE_REST, b''
-
-    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
-        try:
-            for path in _files(place, fields.table)[0]:
-                with _open(path) as file:
-                    for batch in pa.ipc.open_stream(file):
-                        columns = map(column_types.values_of, batch.columns)
-                        for values in zip(*columns, strict=True):
-                            yield dict(zip(batch.schema.names, values, strict=True))
-        except pa.ArrowException:
-            raise CorruptStream from None
 
     def digest(self, place: str, fields: RecordFields) -> str:
         digest = hashlib.sha256()

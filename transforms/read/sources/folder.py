@@ -9,7 +9,7 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from apache_beam.io import filesystem
@@ -17,8 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms.read import dialect as dialect_lib
 from transforms.read import lines
-from transforms.read.columns import check_columns
-from transforms.read.formats.format import Column, RawRow
+from transforms.read.errors import check_columns
+from transforms.read.formats.format import RawRow
 from transforms.read.identities import Identity, identity_of
 from transforms.read.rules import Reason, RecordFields, Table
 from transforms.read.sources.source import Part, Source, content_digest
@@ -55,8 +55,8 @@ class Folder(Source):
                 '(DIR/*.parquet), and of a data set that was saved to disk write hf://DIR.'
             )
 
-    def header(self, place: str, table: Table) -> tuple[Column, ...]:
-        return tuple(Column(name=name) for name in COLUMNS)
+    def header(self, place: str, table: Table) -> tuple[str, ...]:
+        return COLUMNS
 
     def check(self, place: str, fields: RecordFields) -> None:
         check_columns(
@@ -72,7 +72,7 @@ class Folder(Source):
             # As bytes: a name need not be UTF-8. Decided here, so that a worker without the folder fails.
             yield os.fsencode(way), is_file
 
-    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
+    def rows(self, place: str, part: Part, fields: RecordFields, *, whole: bool = False) -> Iterator[RawRow]:
         way, is_file = part
         if not is_file:
             yield Reason.MALFORMED, b''
@@ -89,12 +89,6 @@ class Folder(Source):
         text = text.removesuffix(b'\n').removesuffix(b'\r')
         label, slash, _ = way.partition(b'/')
         yield {TEXT: text, LABEL: label if slash else None, ID: way}, data
-
-    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
-        for part in self.parts(place, fields.table):
-            for values, _ in self.rows(place, part, fields):
-                if not isinstance(values, Reason):
-                    yield values
 
     def digest(self, place: str, fields: RecordFields) -> str:
         digest = hashlib.sha256()

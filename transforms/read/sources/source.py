@@ -2,10 +2,10 @@
 
 import abc
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from transforms.read.formats.format import Column, RawRow
+from transforms.read.formats.format import RawRow
 from transforms.read.rules import RecordFields, Table
 
 # What one worker reads at a time: a value that can be pickled, and that may be private.
@@ -44,7 +44,7 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+    def header(self, place: str, table: Table) -> tuple[str, ...]:
         """The columns, in the order of the place, without reading a record. Errors as of `check`."""
 
     @abc.abstractmethod
@@ -61,16 +61,8 @@ class Source(abc.ABC):
         """The parts that workers can read apart; every row is in one of them."""
 
     @abc.abstractmethod
-    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
-        """The rows of one part, streamed."""
-
-    @abc.abstractmethod
-    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
-        """All columns of all rows, as `rows` would have them.
-
-        Raises:
-            CorruptStream: After all rows before the damage.
-        """
+    def rows(self, place: str, part: Part, fields: RecordFields, *, whole: bool = False) -> Iterator[RawRow]:
+        """The rows of one part, streamed, with the needed columns, or with all."""
 
     @abc.abstractmethod
     def digest(self, place: str, fields: RecordFields) -> str:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.transforms.read.samples import LABELLED, TEXT, read_file
 from transforms import read
 from transforms.read import MissingColumns, Reason, RecordFields, RecordRules, Table, lines
-from transforms.read.columns import RestrictedError
+from transforms.read.errors import RestrictedError
 from transforms.read.formats import sheet
 
 ANY_LABEL = RecordRules(fields=RecordFields(text='text', label='label', record_id='id'), any_label=True)
@@ -126,17 +126,6 @@ def test_a_hidden_sheet_is_read_only_by_its_name(tmp_path: pathlib.Path) -> None
          .replace('state="hidden" sheetId="2" state="visible"', 'sheetId="2" state="hidden"'))  # fmt: skip
     columns(path, TEXT)
     assert [one.text for one in read_file(path, TEXT)[0]] == ['Seen.']
-
-
-def test_columns_may_be_positions(tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path / 'a.xlsx', Notes=[(None, 'One.', 'b'), (None, 'Two.', 1), (None, 'Three.')])
-    rules = RecordRules(fields=RecordFields(text='1', label='2'), labels=('1', 'b'))
-    columns(path, rules)
-    records, rejected = read_file(path, rules)
-    assert [(one.text, one.label) for one in records] == [('One.', 'b'), ('Two.', '1')]
-    assert [one.reason for one in rejected] == [Reason.MISSING_FIELD]
-    with pytest.raises(MissingColumns, match=r"missing=\['3'\]"):
-        columns(path, RecordRules(fields=RecordFields(text='3')))
 
 
 def test_what_names_no_columns_is_refused_without_content(tmp_path: pathlib.Path) -> None:

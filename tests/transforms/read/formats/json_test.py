@@ -13,6 +13,7 @@ from tests.transforms.read.samples import TEXT, read_bytes
 from transforms import read
 from transforms.read import Reason, lines
 from transforms.read.formats import json as json_lib
+from transforms.read.rules import REJECTION_BYTES
 
 
 def test_json_lines_without_an_array_may_be_called_json(tmp_path: pathlib.Path) -> None:
@@ -57,7 +58,7 @@ def test_a_bad_json_line_is_rejected_alone(tmp_path: pathlib.Path, line: bytes, 
     data = b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n'
     texts, rejected = read_bytes(tmp_path, 'a.jsonl', data, TEXT)
     assert texts == ['before', 'after']
-    assert rejected == [(reason, 1, (line + b'\n')[: read.REJECTION_BYTES])]
+    assert rejected == [(reason, 1, (line + b'\n')[:REJECTION_BYTES])]
 
 
 # Elements of an array, the last two with what an array's own decoder takes for its end.
@@ -76,7 +77,7 @@ BAD_ELEMENTS = [
 @pytest.mark.parametrize('size', [7, 70_000])
 def test_a_bad_element_of_an_array_is_rejected_alone(element: bytes, reason: Reason, size: int) -> None:
     data = b'[{"text": "before"}, ' + element + b' , {"text": "after"}]'
-    rows = list(read.json_file(cut(data, size)))
+    rows = list(json_lib.json_file(cut(data, size)))
     found = [values if isinstance(values, Reason) else read.to_record(values, TEXT) for values, _ in rows]
     assert [one if isinstance(one, Reason) else one.text for one in found] == ['before', reason, 'after']
     assert rows[1][1] == element
@@ -87,7 +88,7 @@ def test_an_open_twin_of_arrays_loses_the_elements_after_a_bad_one(monkeypatch: 
     monkeypatch.setattr(json_lib, '_DECODER', json.JSONDecoder())
     monkeypatch.setattr(json_lib, '_end_of_value', lambda text, place: len(text))
     for element, _ in BAD_ELEMENTS[:4]:
-        rows = list(read.json_file([b'[{"text": "before"}, ' + element + b' , {"text": "after"}]']))
+        rows = list(json_lib.json_file([b'[{"text": "before"}, ' + element + b' , {"text": "after"}]']))
         assert [values for values, _ in rows if not isinstance(values, Reason)] == [{'text': 'before'}]
 
 
@@ -141,7 +142,7 @@ def test_a_first_line_that_is_an_array_is_one_bad_row_and_no_rows(tmp_path: path
 def test_whatever_the_first_line_the_others_are_read(first: str, count: int, size: int) -> None:
     expected = [{'text': str(number)} for number in range(count)]
     data = '\n'.join([first, *map(json.dumps, expected)]).encode()
-    found = [values for values, _ in read.json_file(cut(data, size))]
+    found = [values for values, _ in json_lib.json_file(cut(data, size))]
     assert found[-count:] == expected
 
 
@@ -165,7 +166,7 @@ def test_an_array_is_read_element_by_element_whatever_the_chunks(
     values: list[object], indent: int | None, ascii: bool, size: int, space: str
 ) -> None:
     text = space + json.dumps(values, indent=indent, ensure_ascii=ascii) + space
-    rows = list(read.json_file(cut(text.encode(errors='surrogatepass'), size)))
+    rows = list(json_lib.json_file(cut(text.encode(errors='surrogatepass'), size)))
     assert [row for row, _ in rows] == [
         value if isinstance(value, dict) else Reason.MALFORMED for value in values
     ]
@@ -188,7 +189,7 @@ def test_an_array_is_never_held_whole(separator: str, monkeypatch: pytest.Monkey
             yield data
 
     read_so_far = 0
-    for values, raw in read.json_file(chunks()):
+    for values, raw in json_lib.json_file(chunks()):
         assert values == {'text': 'x' * 2_000}
         read_so_far += len(raw)
         assert fed - read_so_far < 300_000

@@ -10,10 +10,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from transforms.read import Reason, csv_rows
+from transforms.read import Reason
 from transforms.read import lines as lines_lib
 from transforms.read.dialect import BACKSLASH, DOUBLE, NONE, QUOTINGS
 from transforms.read.formats import csv as csv_lib
+from transforms.read.formats.csv import csv_rows
 
 QUOTED = [DOUBLE, BACKSLASH]
 # Of an ill-formed row.
