@@ -6,7 +6,6 @@ concatenation `NOTHING`, so it is never a part of another expression.
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Sequence
 
 # Sorted, disjoint and not adjacent, ends included.
@@ -258,8 +257,3 @@ def in_json(characters: Ranges) -> Expression:
     for low, high in common(characters, ((0x10000, 0x10FFFF),)):
         parts.append(between(_pair(low), _pair(high), _SURROGATES, _surrogate_digit))
     return union(*parts)
-
-
-def json_string(value: str) -> Expression:
-    """This JSON string, in its shortest spelling alone, quotation marks included."""
-    return literal(json.dumps(value, ensure_ascii=False))

@@ -24,7 +24,6 @@ from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
 from tests.oracles.clustering import (
     bert_mean_state,
     nearest,
-    prefix_tree_leaves,
     similarity,
     tfidf_embedding,
 )
@@ -126,7 +125,6 @@ __all__ = [
     'outputs_of',
     'pick_texts',
     'positions_of',
-    'prefix_tree_leaves',
     'prefixes',
     'record_hash',
     'reference_mean',

@@ -1,4 +1,4 @@
-"""DP k-means' tree of leaves, embedders and nearest centres (METHOD 3), one value at a time."""
+"""Embedders and nearest centres (METHOD 3), one value at a time."""
 
 import collections
 import fractions
@@ -8,27 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
-
-
-def prefix_tree_leaves(signs: Sequence[Sequence[bool]], *, smallest: int) -> set[frozenset[int]]:
-    """The rows of each leaf of the tree without noise, node by node from the root.
-
-    A node of `3 * smallest` rows splits by its level's sign; a child of fewer than
-    `smallest` rows is cut off; a node without children is a leaf.
-
-    Args:
-        signs: One tuple of signs per row, one sign per level.
-        smallest: The least rows of a node.
-    """
-
-    def walk(rows: list[int], level: int) -> set[frozenset[int]]:
-        if level == len(signs[0]) or len(rows) < 3 * smallest:
-            return {frozenset(rows)}
-        sides = [[row for row in rows if bool(signs[row][level]) is side] for side in (False, True)]
-        kept = [side for side in sides if len(side) >= smallest]
-        return set().union(*(walk(side, level + 1) for side in kept)) if kept else {frozenset(rows)}
-
-    return walk(list(range(len(signs))), 0)
 
 
 def nearest(embeddings: np.ndarray, centers: np.ndarray, kept: Sequence[int] | None = None) -> list[int]:

@@ -10,7 +10,6 @@ Events (`models/privacy/events.py`) state what was released. One file here for e
 * `normal_pair`: a Gaussian mechanism to (epsilon, delta) and back, exactly.
 * `gaussian`: costs as those of Gaussian mechanisms, for a filter that outputs may decide on.
 * `losses`: several releases together, by the distributions of their losses.
-* `library`: the same events as those of the dp-accounting library.
 
 Sources: PP = Amin et al. 2024, Theorem 1 and Lemmas 2-5; CKS = Canonne, Kamath and Steinke 2020,
 "The Discrete Gaussian for Differential Privacy", Corollary 13; BS = Bun and Steinke 2016;
@@ -47,7 +46,6 @@ from models.privacy.accounting.zcdp import (
     rho_per_private_token,
     sparse_vector_pure_cost,
     sparse_vector_rho,
-    to_dp_event,
 )
 from models.privacy.events import (
     ComposedDpEvent,
@@ -96,7 +94,6 @@ __all__ = [
     'solve_max_private_tokens',
     'sparse_vector_pure_cost',
     'sparse_vector_rho',
-    'to_dp_event',
     'worst_case_budget',
     'worst_case_price',
     'worst_case_tokens',

@@ -307,13 +307,6 @@ def test_the_papers_figure_is_never_below_ours() -> None:
         assert loss.epsilon(PARAMS) == pytest.approx(max(math.fsum(alpha), math.fsum(beta)), rel=1e-12)
 
 
-def test_batches_compose_in_parallel() -> None:
-    losses = [_batch_loss([x], [0.0], [True]) for x in (0.5, 3.0, 1.0)]
-    assert ex_post.run_epsilon(losses, PARAMS) == 3.0
-    assert ex_post.run_epsilon(losses[:1], PARAMS) == 0.5
-    assert ex_post.run_epsilon([], PARAMS) == 0.0
-
-
 def test_a_batchs_loss_prints_none_of_its_numbers() -> None:
     shown = repr(_batch_loss([0.123], [0.456], [True]))
     assert shown == "BatchLoss(batch_id='0000-000000')"
