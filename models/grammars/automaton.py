@@ -310,31 +310,16 @@ def intersection(first: Automaton, second: Automaton) -> Automaton:
     Raises:
         ValueError: It takes more than `MAX_STATES` states.
     """
-    return _product(first, second, lambda a, b: a and b)
-
-
-def difference(first: Automaton, second: Automaton) -> Automaton:
-    """The texts of the first without those of the second.
-
-    Raises:
-        ValueError: It takes more than `MAX_STATES` states.
-    """
-    return _product(first, second, lambda a, b: a and not b)
-
-
-def _product(first: Automaton, second: Automaton, accepts: Callable[[bool, bool], bool]) -> Automaton:
     pairs = np.stack([first.class_of_byte, second.class_of_byte], axis=1)
     classes, class_of_byte = np.unique(pairs, axis=0, return_inverse=True)
-    columns = classes.tolist()
-    tables, ends = (first.table.tolist(), second.table.tolist()), (first.accepting, second.accepting)
+    tables = first.table.tolist(), second.table.tolist()
     ids, queue, accepting, work = {(START, START): 0}, [(START, START)], [], _Work(MAX_STATES)
     for source, (state, other) in enumerate(queue):
-        if accepts(bool(ends[0][state]), bool(ends[1][other])):
+        if first.accepting[state] and second.accepting[other]:
             accepting.append(source)
-        for label, (column, other_column) in enumerate(columns):
+        for label, (column, other_column) in enumerate(classes.tolist()):
             reached = (tables[0][state][column], tables[1][other][other_column])
-            # Both combinations have texts of the first alone.
-            if reached[0] == DEAD:
+            if DEAD in reached:
                 continue
             if reached not in ids:
                 ids[reached] = len(queue)
