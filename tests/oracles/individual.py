@@ -7,7 +7,6 @@ unit may replace a context.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -229,11 +228,6 @@ def individual_steps(
             prices[number, place] = individual_price(vote[allowed], log_p[place, allowed], mechanism)
         log_p[place, ~mask] = -np.inf
     return IndividualSteps(log_p, votes, priced, prices)
-
-
-def individual_streams(vocab: int, mechanism: Individual) -> list[tuple[int, ...]]:
-    """Every stream of a batch, in the order of `individual_log_distribution`: all have the cap's length."""
-    return list(itertools.product(range(vocab), repeat=mechanism.max_tokens))
 
 
 def example_of(stream: Sequence[int], mechanism: Individual) -> tuple[int, ...]:

@@ -668,20 +668,3 @@ def test_the_integral_over_the_threshold_equals_mpmath(below: list, above: list,
     assert oracles.log_run_probability(below, above, 0.5, settings) == pytest.approx(
         float(mpmath.log(exact)), abs=1e-11
     )
-
-
-def test_one_run_has_the_closed_form_of_two_laplaces() -> None:
-    """P(d + Lap(2σ) ≥ θ + Lap(σ)) by hand.
-
-    The difference of the two noises has density (2e^{−|x|/2σ} − e^{−|x|/σ})/(6σ), so its tail past
-    x >= 0 is (4e^{−x/2σ} − e^{−x/σ})/6.
-    """
-    sigma, theta, d = 0.3, 0.9, 0.2
-    settings = oracles.Mechanism(
-        s=1, c=1.0, tau=1.0, r=1, theta=theta, sigma=sigma, max_tokens=1, max_example_tokens=1
-    )
-    gap = (theta - d) / sigma
-    expected = (4 * math.exp(-gap / 2) - math.exp(-gap)) / 6
-    assert oracles.log_run_probability([], [d], theta, settings) == pytest.approx(
-        math.log(expected), abs=1e-12
-    )
