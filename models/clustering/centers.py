@@ -234,12 +234,6 @@ def k_means(embeddings: np.ndarray, *, count: int, seed: int) -> np.ndarray:
 def fit_centers(texts: Sequence[str], embedder: Embedder, *, count: int, seed: int) -> Centers:
     """Embeds a public corpus and clusters it by k-means.
 
-    Args:
-        texts: The corpus.
-        embedder: What embeds it.
-        count: K.
-        seed: Seed of the clustering.
-
     Raises:
         ValueError: The texts are fewer than the centres.
     """

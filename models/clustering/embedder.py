@@ -65,9 +65,6 @@ class Embedder(abc.ABC):
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds any texts; no content of a text makes it fail.
 
-        Args:
-            texts: Any number of texts, also none.
-
         Returns:
             `[len(texts), dimensions]` float32; each row has length 1, or is zero for a
             text of which the embedder knows nothing.

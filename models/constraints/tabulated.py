@@ -67,13 +67,7 @@ class Tabulated(Constraint):
     def of_grammar(
         cls, grammar: Grammar, *, most_states: int = MOST_STATES, most_bytes: int = MOST_BYTES
     ) -> 'Tabulated':
-        """Computes the masks, on the host.
-
-        Args:
-            grammar: The grammar.
-            most_states: States to compute masks for; the others are walked.
-            most_bytes: Of all masks together. A state whose mask has no room is walked.
-        """
+        """Computes the masks, on the host."""
         found = _masks(grammar, most_states, most_bytes)
         is_walked = bool((found.mask_of_state < 0).any())
         return cls(grammar, jnp.asarray(found.masks), jnp.asarray(found.mask_of_state), is_walked)
@@ -147,13 +141,7 @@ def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> _Masks:
 
 
 def _trie(classes: np.ndarray, counts: tuple[int, ...], ranks: np.ndarray) -> _Trie:
-    """The trie of the tokens' byte classes, level by level.
-
-    Args:
-        classes: `Grammar.classes`.
-        counts: `Grammar.counts`.
-        ranks: `Grammar.ranks`.
-    """
+    """The trie of the tokens' byte classes, level by level."""
     # Of each rank: its node's place in the last level that it has reached, and that node's number.
     place, number = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
     levels, begin, parents, read = list[_Level](), 1, 1, 0

@@ -51,12 +51,7 @@ class Generation:
 
 
 def candidates_to_json(number: int, candidates: Sequence[Candidate]) -> str:
-    """The list of a round as JSON: the same text for the same list.
-
-    Args:
-        number: Of the round, from 1.
-        candidates: Its texts, in their order.
-    """
+    """The list of a round as JSON: the same text for the same list."""
     rows = [dataclasses.asdict(candidate) for candidate in candidates]
     document = {'schema': CANDIDATES_SCHEMA, 'round': number, 'candidates': rows}
     return json.dumps(document, ensure_ascii=False, indent=1) + '\n'
@@ -64,10 +59,6 @@ def candidates_to_json(number: int, candidates: Sequence[Candidate]) -> str:
 
 def candidates_from_json(text: str, name: str) -> tuple[Candidate, ...]:
     """Reads `candidates_to_json`.
-
-    Args:
-        text: Its text.
-        name: The file, for the error.
 
     Raises:
         ValueError: The file is another one, or damaged.

@@ -145,10 +145,6 @@ def _edges(row: list[int]) -> Edges:
 def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
     """The minimal automaton of an expression.
 
-    Args:
-        expression: The texts to accept.
-        max_states: Most states before minimisation.
-
     Raises:
         ValueError: It takes more states, or more work than `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS` allow.
     """

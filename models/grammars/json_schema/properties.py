@@ -20,11 +20,6 @@ def expressions_given(
     Each is the expression of the schema with `const` for these properties, and with them required. The
     expressions share all other parts, so that one automaton of several of them shares their states.
 
-    Args:
-        schema: A schema of an object, as `json_text.read` gives it.
-        given: For each expression, the text of each given property, from `value_text` or `categories`.
-        max_recursion: See `schema.compiled`.
-
     Raises:
         ValueError: See `schema.compiled`; or the schema is not of an object with declared properties.
     """

@@ -29,11 +29,6 @@ def compiled(
 ) -> Automaton:
     """The automaton of a schema's values in the compact form.
 
-    Args:
-        schema: A schema as `json_text.read` gives it, or as `json.loads` does.
-        max_recursion: How often a `$ref` may stand inside itself; deeper values are left out.
-        max_states: See `automaton.build`.
-
     Raises:
         UnsupportedKeywordError: A keyword, or a use of it, is not supported.
         ValueError: A keyword is malformed, no value is valid, or there are too many states.

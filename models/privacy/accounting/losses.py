@@ -92,11 +92,7 @@ def is_as_gaussian(leaf: Leaf | None) -> bool:
 
 
 def rho_of_gaussians(counted: Iterable[tuple[Leaf, int]]) -> float | None:
-    """μ²/2 of the Gaussian mechanism that dominates all of these together; None where one has none.
-
-    Args:
-        counted: Events, and how often each is there.
-    """
+    """μ²/2 of the Gaussian mechanism that dominates all of these together; None where one has none."""
     multipliers = [(dominating_noise_multiplier(leaf), count) for leaf, count in counted]
     if any(multiplier is None for multiplier, _ in multipliers):
         return None

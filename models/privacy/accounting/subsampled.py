@@ -236,13 +236,6 @@ def _least_noise(
 ) -> float:
     """The least noise multiplier that fits, to a thousandth.
 
-    Args:
-        epsilon_at: Epsilon at a noise multiplier, which falls as that grows.
-        epsilon: The target.
-        guess: Where a bracket is begun.
-        ratio: By which it is widened.
-        beside: What else the target is of, as an error shows it.
-
     Raises:
         ValueError: No noise reaches the target.
     """

@@ -91,11 +91,7 @@ class Aggregate(abc.ABC):
         return whole_numbers.MOST_CONTEXTS
 
     def open_accounts(self, rows: tuple[int, ...]) -> Any:
-        """The accounts that the loop carries: what each row has spent. None without individual accounting.
-
-        Args:
-            rows: Rows m of every micro-batch.
-        """
+        """The accounts that the loop carries: what each row has spent. None without individual accounting."""
         return None
 
     def charge(self, tallied: Any, accounts: Any, params: PublicNumbers) -> tuple[Any, Any, Any]:
@@ -103,11 +99,6 @@ class Aggregate(abc.ABC):
 
         The loop calls it once for every sampled token. With individual accounting a row that cannot pay
         does not vote at this step. Otherwise nothing happens.
-
-        Args:
-            tallied: The result of `tally`.
-            accounts: From `open_accounts`, or from the step before.
-            params: The mechanism.
         """
         return tallied, accounts, None
 
