@@ -120,26 +120,15 @@ class Centers:
                 f'Expected schema={SCHEMA!r} in {FILES[0]}, got another. '
                 'Fit the centres again with this version.'
             )
-        wanted = {field.name for field in dataclasses.fields(cls)} - {'vectors'}
-        shape = document.pop('count', None), document.pop('dimensions', None)
         del document['schema']
-        if document.keys() != wanted:
-            raise ValueError(
-                f'Expected the fields {sorted(wanted)} in {FILES[0]}, got {sorted(document)}. '
-                'Fit the centres again with this version.'
-            )
+        shape = document.pop('count'), document.pop('dimensions')
         try:
-            tensors = safetensors_numpy.load((path / FILES[1]).read_bytes())
+            vectors = safetensors_numpy.load((path / FILES[1]).read_bytes())['vectors']
         except SafetensorError as error:
             raise ValueError from error  # which `reading` names
-        if tensors.keys() != {'vectors'} or tensors['vectors'].shape != shape:
-            raise ValueError(
-                f'Expected vectors of shape={shape} in {FILES[1]}, got '
-                f'{ {name: array.shape for name, array in tensors.items()} }. '
-                'Restore both files from one artefact.'
-            )
-        document['versions'] = tuple(document['versions'].items())
-        return cls(vectors=tensors['vectors'], **document)
+        if vectors.shape != shape:
+            raise ValueError
+        return cls(vectors=vectors, **document | {'versions': tuple(document['versions'].items())})
 
     def nearest(self, embeddings: np.ndarray, kept: Sequence[int] | None = None) -> np.ndarray:
         """The centre nearest to each embedding in L2; ties go to the smaller index.

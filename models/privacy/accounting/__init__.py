@@ -44,7 +44,6 @@ from models.privacy.accounting.zcdp import (
     generation_event,
     generation_rho,
     rho_per_private_token,
-    sparse_vector_pure_cost,
     sparse_vector_rho,
 )
 from models.privacy.events import (
@@ -92,7 +91,6 @@ __all__ = [
     'rho_per_private_token',
     'solve_context_budget',
     'solve_max_private_tokens',
-    'sparse_vector_pure_cost',
     'sparse_vector_rho',
     'worst_case_budget',
     'worst_case_price',

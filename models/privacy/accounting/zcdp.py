@@ -24,11 +24,6 @@ def aggregate_rho(params: MechanismParams) -> float:
     return event.rho
 
 
-def sparse_vector_pure_cost(params: MechanismParams) -> float:
-    """Pure epsilon of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
-    return sparse_vector.pure_cost(params)
-
-
 def sparse_vector_rho(params: MechanismParams) -> float:
     """rho of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
     event = sparse_vector.event(params)

@@ -111,7 +111,6 @@ class Aggregate(abc.ABC):
         For a batch without contexts the result is a function of public values.
         """
 
-    @abc.abstractmethod
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """The candidates that may be sampled, `[C]` bool: a subset of `mask`, empty only if `mask` is.
 
@@ -122,6 +121,7 @@ class Aggregate(abc.ABC):
             public_logits: `[C]` of the public prompt; zeros where it is not run.
             params: The mechanism; `public_top_k` keeps the K best tokens of the mask.
         """
+        return top_k(mask, public_logits, params.public_top_k)
 
     @abc.abstractmethod
     def sensitivity(self, params: PublicNumbers) -> float:
@@ -139,7 +139,6 @@ class Aggregate(abc.ABC):
     def facts(self, params: PublicNumbers) -> Facts:
         """What a report states about it: cost, sensitivity, assumptions and limits."""
 
-    @abc.abstractmethod
     def token_losses(
         self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers
     ) -> tuple[jax.Array, jax.Array] | None:
@@ -154,6 +153,7 @@ class Aggregate(abc.ABC):
             index: Index of the sampled candidate among the C.
             params: The mechanism.
         """
+        return None
 
 
 def quantum(clip_bound: float) -> float:

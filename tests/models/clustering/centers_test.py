@@ -176,10 +176,9 @@ def test_a_folder_without_centers_is_refused(tmp_path: pathlib.Path) -> None:
     ('change', 'message'),
     [
         ({'schema': 'dp-corpus centers 0'}, "Expected schema='dp-corpus centers 1'"),
-        ({'count': 4}, r'shape=\(4, 3\)'),
-        ({'dimensions': 2}, r'shape=\(3, 2\)'),
-        ({'colour': 'red'}, 'colour'),
-        ({'rho': 1.0}, 'rho'),
+        ({'count': 4}, 'damaged'),
+        ({'dimensions': 2}, 'damaged'),
+        ({'colour': 'red'}, 'damaged'),
     ],
 )
 def test_another_document_is_refused(tmp_path: pathlib.Path, change: dict, message: str) -> None:
@@ -195,7 +194,7 @@ def test_another_document_is_refused(tmp_path: pathlib.Path, change: dict, messa
     [
         ({'vectors': np.full((3, 3), np.nan, np.float32)}, 'finite'),
         ({'vectors': np.eye(3)}, 'dtype=float64'),
-        ({'points': np.eye(3, dtype=np.float32)}, 'points'),
+        ({'points': np.eye(3, dtype=np.float32)}, 'damaged'),
     ],
 )
 def test_other_tensors_are_refused(tmp_path: pathlib.Path, tensors: dict, message: str) -> None:

@@ -25,7 +25,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, ex_post, mechanism
+from models.privacy import accounting, ex_post, mechanism, sparse_vector
 from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
@@ -472,7 +472,7 @@ def _reported(
             loss = ex_post.BatchLoss(
                 batch_id='', minus_log_alpha=sides[0], log_beta=sides[1], places=places, is_private=flags
             )
-            runs = loss.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
+            runs = loss.sparse_vector_runs() * sparse_vector.pure_cost(params)
             assert loss.epsilon(params) == pytest.approx(max(map(sum, sides)) + runs)
             sums.append([sum(side) + runs for side in sides])
         result[dataset] = np.array(sums).T
@@ -561,9 +561,7 @@ def test_the_run_left_open_has_to_be_paid_for() -> None:
     assert _worst_over_loss(family.added(), logs, reported) <= SLACK
     outputs = oracles.outputs_of(2, oracles.Mechanism.of(params))
     is_open = np.array([[not output[-1][1]] for output in outputs]).T
-    forgetful = {
-        d: sums - is_open * accounting.sparse_vector_pure_cost(params) for d, sums in reported.items()
-    }
+    forgetful = {d: sums - is_open * sparse_vector.pure_cost(params) for d, sums in reported.items()}
     assert _worst_over_loss(family.added(), logs, forgetful) > 0.5
 
 

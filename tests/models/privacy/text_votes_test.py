@@ -20,7 +20,6 @@ DRAWS = 20_000
 # The chi-square test calls a right sampler wrong with this probability. At 20,000 draws a scale that is 10 %
 # off gives a statistic that a right one passes with less than 1e-30.
 FALSE_ALARM = 1e-7
-INT64 = np.iinfo(np.int64)
 
 
 def squared(quanta: np.ndarray) -> int:
@@ -117,7 +116,7 @@ def test_epsilon_must_be_positive(epsilon: float) -> None:
 # ------------------------------------------------------------------------------------------- nearest
 
 
-@pytest.mark.parametrize('kind', [np.int64, np.float32, np.float64])
+@pytest.mark.parametrize('kind', [np.float32, np.float64])
 def test_nearest_is_the_twins_on_all_small_rows(kind: type) -> None:
     values = np.array(list(itertools.product((-2, 0, 3), repeat=4)), kind)
     for number in range(1, 6):
@@ -137,7 +136,6 @@ def test_what_is_not_finite_never_wins() -> None:
     assert [[place for place in row if place >= 0] for row in found.tolist()] == [
         oracle.nearest(row, 2) for row in rows.tolist()
     ]
-    assert text_votes.nearest(np.array([[INT64.min, INT64.max, INT64.min + 1]]), 3).tolist() == [[1, 2, -1]]
 
 
 def test_a_row_is_a_function_of_itself_and_the_input_stays_as_it_is() -> None:

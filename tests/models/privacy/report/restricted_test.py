@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from models.privacy import accounting, report
+from models.privacy import report, sparse_vector
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
@@ -46,7 +46,7 @@ def test_losses_by_place_leave_public_tokens_out() -> None:
     found = report.ex_post_losses([batch], params)
     assert [place.tokens for place in found.loss_by_place] == [1, 0, 1]
     assert [place.mean for place in found.loss_by_place] == pytest.approx([0.2, 0.0, 0.4])
-    runs = 2 * accounting.sparse_vector_pure_cost(params)
+    runs = 2 * sparse_vector.pure_cost(params)
     assert found.run_ex_post_epsilon == pytest.approx(0.6 + runs)
 
 
