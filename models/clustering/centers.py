@@ -385,7 +385,3 @@ class ClusterSettings:
         """
         centers = Centers.read(self.centers)
         return Clusterer(centers=centers, embedder=self.load_embedder())
-
-    def check(self) -> None:
-        """Loads everything once, so that what `build` refuses is refused before a run is paid for."""
-        self.build()
