@@ -63,10 +63,6 @@ def ngram_scores(canaries: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
     The score is the mean, over the pairs of neighbouring words of a canary, of the log of the smoothed
     probability of the second word after the first over that of the second word anywhere, both in the corpus.
 
-    Args:
-        canaries: m texts.
-        corpus: Released texts, any number.
-
     Returns:
         `[m]` float64; 0 for a canary of one word.
     """

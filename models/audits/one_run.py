@@ -167,13 +167,7 @@ def guesses_of(scores: np.ndarray, present: np.ndarray) -> tuple[Guesses, ...]:
 
 
 def epsilon_of_any(guesses: Guesses, delta: float, significance: float) -> float:
-    """The largest ε that the guesses contradict for a mechanism of (ε, δ); 0 for none (SNJ, Theorem 5.2).
-
-    Args:
-        guesses: Of at most m − 2 canaries.
-        delta: δ.
-        significance: Odds of contradicting a claim that holds.
-    """
+    """The largest ε that the guesses contradict for a mechanism of (ε, δ); 0 for none (SNJ, Theorem 5.2)."""
     from jax_privacy import auditing
 
     # The library counts scores at or above a threshold: 1 stands for a guess, 0 for none.
@@ -221,11 +215,6 @@ def epsilon_of_curve(guesses: Sequence[Guesses], guarantee: Guarantee, significa
     """ε at δ of the noisiest mechanism of the guarantee's kind that some guesses contradict; 0 for none.
 
     Noise is changed by factors of 2^(1/8), and the result is rounded down to one of them.
-
-    Args:
-        guesses: Of the attackers that are tried.
-        guarantee: Whose curve it is.
-        significance: Of each of them.
     """
     first = bisect.bisect_left(
         _STRENGTHS,

@@ -25,6 +25,7 @@ from safetensors import numpy as safetensors_numpy
 
 from models import extras
 from models.decoders import device, family
+from models.privacy import intact
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -64,9 +65,6 @@ class Embedder(abc.ABC):
     @abc.abstractmethod
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds any texts; no content of a text makes it fail.
-
-        Args:
-            texts: Any number of texts, also none.
 
         Returns:
             `[len(texts), dimensions]` float32; each row has length 1, or is zero for a
@@ -239,6 +237,7 @@ class TfidfEmbedder(Embedder):
         (path / TFIDF_FILES[1]).write_bytes(safetensors_numpy.save(arrays))
 
     @classmethod
+    @intact.reading(' and '.join(TFIDF_FILES), 'Restore both files from one artefact')
     def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Reads what `write` wrote.
 
@@ -260,11 +259,6 @@ class TfidfEmbedder(Embedder):
                 'Fit the embedder again with this version.'
             )
         arrays = safetensors_numpy.load((path / TFIDF_FILES[1]).read_bytes())
-        if arrays.keys() != {'components', 'idf'}:
-            raise ValueError(
-                f'Expected components and idf in {TFIDF_FILES[1]}, got names={sorted(arrays)}. '
-                'Fit the embedder again with this version.'
-            )
         return cls(document['terms'].split(' '), arrays['idf'], arrays['components'])
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:

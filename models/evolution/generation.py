@@ -4,14 +4,14 @@ A list is written before a vote, and the noise of its votes is drawn once. Both 
 after, so a run that is resumed has the same (METHOD 4e, steps 1 and 3).
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from models.privacy import text_votes
+from models.privacy import intact, text_votes
 
 CANDIDATES_SCHEMA, VOTES_SCHEMA = 'dp-corpus candidates 1', 'dp-corpus votes 1'
 
@@ -51,12 +51,7 @@ class Generation:
 
 
 def candidates_to_json(number: int, candidates: Sequence[Candidate]) -> str:
-    """The list of a round as JSON: the same text for the same list.
-
-    Args:
-        number: Of the round, from 1.
-        candidates: Its texts, in their order.
-    """
+    """The list of a round as JSON: the same text for the same list."""
     rows = [dataclasses.asdict(candidate) for candidate in candidates]
     document = {'schema': CANDIDATES_SCHEMA, 'round': number, 'candidates': rows}
     return json.dumps(document, ensure_ascii=False, indent=1) + '\n'
@@ -65,18 +60,14 @@ def candidates_to_json(number: int, candidates: Sequence[Candidate]) -> str:
 def candidates_from_json(text: str, name: str) -> tuple[Candidate, ...]:
     """Reads `candidates_to_json`.
 
-    Args:
-        text: Its text.
-        name: The file, for the error.
-
     Raises:
         ValueError: The file is another one, or damaged.
     """
-    document = _document(text, CANDIDATES_SCHEMA, name)
-    try:
+    with _reading(name):
+        document = json.loads(text)
+        if document['schema'] != CANDIDATES_SCHEMA:
+            raise ValueError
         return tuple(Candidate(**{**row, 'parents': tuple(row['parents'])}) for row in document['candidates'])
-    except (KeyError, TypeError):
-        raise _damaged(name) from None
 
 
 def votes_to_json(number: int, labels: Sequence[str | None], quanta: np.ndarray, noise_scale: float) -> str:
@@ -105,30 +96,16 @@ def votes_from_json(text: str, name: str) -> np.ndarray:
     Raises:
         ValueError: The file is another one, or damaged.
     """
-    document = _document(text, VOTES_SCHEMA, name)
-    try:
+    with _reading(name):
+        document = json.loads(text)
         quanta = np.array(document['quanta'])
         # Of a list without texts the rows are empty, and of no type.
         is_whole = quanta.dtype == np.int64 or not quanta.size
-        if quanta.ndim != 2 or not is_whole or document['quanta_per_vote'] != text_votes.QUANTA_PER_VOTE:
-            raise _damaged(name)
-    except (KeyError, TypeError, ValueError):
-        raise _damaged(name) from None
-    return text_votes.in_votes(quanta)
+        says = document['schema'], document['quanta_per_vote']
+        if quanta.ndim != 2 or not is_whole or says != (VOTES_SCHEMA, text_votes.QUANTA_PER_VOTE):
+            raise ValueError
+        return text_votes.in_votes(quanta)
 
 
-def _document(text: str, schema: str, name: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (RecursionError, ValueError):
-        raise _damaged(name) from None
-    if not isinstance(document, dict) or document.get('schema') != schema:
-        raise _damaged(name)
-    return document
-
-
-def _damaged(name: str) -> ValueError:
-    return ValueError(
-        f'Expected the file that the run wrote, got another or a damaged one, file={name!r}. Restore it, or '
-        'start a new run in a fresh work directory.'
-    )
+def _reading(name: str) -> contextlib.AbstractContextManager[None]:
+    return intact.reading(f'file={name!r}', 'Restore it, or start a new run in a fresh work directory')

@@ -52,13 +52,7 @@ def listed(
 def kept(
     candidates: Sequence[Candidate], embedder: Embedder, earlier: Sequence[Generation] = ()
 ) -> tuple[tuple[Candidate, ...], np.ndarray]:
-    """Candidates that the embedder knows, each unlike those before it, and their embeddings.
-
-    Args:
-        candidates: In their order.
-        embedder: What embeds records too.
-        earlier: Rounds whose texts count as before them.
-    """
+    """Candidates that the embedder knows, each unlike those before it, and their embeddings."""
     vectors = embedder.embed([candidate.text for candidate in candidates])
     # The last list holds those before it.
     before, of_before = (earlier[-1].candidates, earlier[-1].vectors) if earlier else ((), vectors[:0])

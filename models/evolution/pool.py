@@ -45,12 +45,6 @@ def of(
     """The pool of the rounds so far.
 
     A round's votes tell of any text, whichever round it is of: see `VoteField`. What the rounds say adds up.
-
-    Args:
-        settings: The run.
-        generations: Rounds with their votes, at least one.
-        children: Texts that nobody voted on.
-        vectors_of_children: Their embeddings.
     """
     noise, last = settings.params.noise_scale, generations[-1]
     together = last.vectors

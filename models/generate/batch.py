@@ -138,13 +138,7 @@ class BatchGenerator:
         draws: randomness.BatchDraws,
         reference: Sequence[str] = (),
     ) -> TokenStream:
-        """The token stream of a batch; progress goes to `models/activity.py`.
-
-        Args:
-            batch: Its contexts in the order of their keyed hashes.
-            draws: Its randomness.
-            reference: Public or released texts of the same genre (METHOD 4c).
-        """
+        """The token stream of a batch; progress goes to `models/activity.py`."""
         batch_id = str(batch.batch_id)
 
         def watch(doing: str, tokens: int) -> None:

@@ -168,13 +168,6 @@ def _decode_in_stretches(
     """Runs the loop to its end, about a second at a time.
 
     Where a stretch ends changes no bit: every stretch is the same program, and the whole state is carried.
-
-    Args:
-        run: `_run_loop` of one batch: from the carry and `until` to the carry.
-        loop: The carry before the first token; its cache is given away.
-        contexts: Rows that vote.
-        params: The mechanism.
-        watch: As of `decode_stream`.
     """
     # The first token of a new shape waits for the compiler, so its time says nothing about the next ones.
     tokens, until = 0, 1

@@ -4,6 +4,7 @@ Built by the subset construction (`nondeterministic.py`), and minimal (`minimiza
 """
 
 import array
+import collections
 import contextlib
 import contextvars
 import dataclasses
@@ -145,10 +146,6 @@ def _edges(row: list[int]) -> Edges:
 def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
     """The minimal automaton of an expression.
 
-    Args:
-        expression: The texts to accept.
-        max_states: Most states before minimisation.
-
     Raises:
         ValueError: It takes more states, or more work than `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS` allow.
     """
@@ -196,34 +193,15 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
     return Automaton(*minimal(len(queue), work.transitions, accepting, class_of_byte))
 
 
-def _too_much(what: str, most: int) -> ValueError:
-    return ValueError(
-        f'Expected an automaton that is built with at most {most:,} {what}, got more. Lower maxLength, '
-        'maxItems, the bounds of repetitions or the depth of recursion, or write fewer alternatives that '
-        'begin alike.'
-    )
-
-
-@dataclasses.dataclass
-class _Effort:
-    """What was done so far.
-
-    Attributes:
-        transitions: Transitions, before minimisation.
-        steps: States that were put into subsets, and looks at successors in the same measure.
-    """
-
-    transitions: int = 0
-    steps: int = 0
-
-
-_effort: contextvars.ContextVar[_Effort] = contextvars.ContextVar('_effort')
+# What was done so far: transitions before minimisation, and states that were put into subsets, looks at
+# successors in the same measure.
+_effort: contextvars.ContextVar[collections.Counter[str]] = contextvars.ContextVar('_effort')
 
 
 @contextlib.contextmanager
 def counted_together() -> Iterator[None]:
     """All automata that are built meanwhile share `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS`."""
-    token = _effort.set(_Effort())
+    token = _effort.set(collections.Counter())
     try:
         yield
     finally:
@@ -239,7 +217,7 @@ class _Work:
 
     def __init__(self, max_states: int) -> None:
         self.transitions = array.array('i')
-        self._max_states, self._effort = max_states, _effort.get(_Effort())
+        self._max_states, self._effort = max_states, _effort.get(collections.Counter())
 
     def add(self, source: int, label: int, target: int) -> None:
         """Adds a transition.
@@ -248,9 +226,7 @@ class _Work:
             ValueError: There are too many.
         """
         self.transitions.extend((source, label, target))
-        self._effort.transitions += 1
-        if self._effort.transitions > MAX_TRANSITIONS:
-            raise _too_much('transitions', MAX_TRANSITIONS)
+        self._count('transitions', 1, MAX_TRANSITIONS)
 
     def step(self, count: int) -> None:
         """Counts states that are put into subsets.
@@ -258,9 +234,16 @@ class _Work:
         Raises:
             ValueError: There are too many.
         """
-        self._effort.steps += count
-        if self._effort.steps > MAX_SUBSET_STEPS:
-            raise _too_much('steps', MAX_SUBSET_STEPS)
+        self._count('steps', count, MAX_SUBSET_STEPS)
+
+    def _count(self, what: str, count: int, most: int) -> None:
+        self._effort[what] += count
+        if self._effort[what] > most:
+            raise ValueError(
+                f'Expected an automaton that is built with at most {most:,} {what}, got more. Lower '
+                'maxLength, maxItems, the bounds of repetitions or the depth of recursion, or write fewer '
+                'alternatives that begin alike.'
+            )
 
     def check_states(self, count: int) -> None:
         """Refuses an automaton of too many states.
@@ -310,31 +293,16 @@ def intersection(first: Automaton, second: Automaton) -> Automaton:
     Raises:
         ValueError: It takes more than `MAX_STATES` states.
     """
-    return _product(first, second, lambda a, b: a and b)
-
-
-def difference(first: Automaton, second: Automaton) -> Automaton:
-    """The texts of the first without those of the second.
-
-    Raises:
-        ValueError: It takes more than `MAX_STATES` states.
-    """
-    return _product(first, second, lambda a, b: a and not b)
-
-
-def _product(first: Automaton, second: Automaton, accepts: Callable[[bool, bool], bool]) -> Automaton:
     pairs = np.stack([first.class_of_byte, second.class_of_byte], axis=1)
     classes, class_of_byte = np.unique(pairs, axis=0, return_inverse=True)
-    columns = classes.tolist()
-    tables, ends = (first.table.tolist(), second.table.tolist()), (first.accepting, second.accepting)
+    tables = first.table.tolist(), second.table.tolist()
     ids, queue, accepting, work = {(START, START): 0}, [(START, START)], [], _Work(MAX_STATES)
     for source, (state, other) in enumerate(queue):
-        if accepts(bool(ends[0][state]), bool(ends[1][other])):
+        if first.accepting[state] and second.accepting[other]:
             accepting.append(source)
-        for label, (column, other_column) in enumerate(columns):
+        for label, (column, other_column) in enumerate(classes.tolist()):
             reached = (tables[0][state][column], tables[1][other][other_column])
-            # Both combinations have texts of the first alone.
-            if reached[0] == DEAD:
+            if DEAD in reached:
                 continue
             if reached not in ids:
                 ids[reached] = len(queue)

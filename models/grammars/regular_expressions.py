@@ -58,10 +58,6 @@ class _Anchor(Expression):
 def matched(pattern: str, spelling: Spelling = expressions.utf_8) -> Expression:
     """The texts that a pattern matches from their begin to their end.
 
-    Args:
-        pattern: The regular expression.
-        spelling: Of characters in bytes.
-
     Raises:
         UnsupportedPatternError: It is malformed or not supported.
     """
@@ -70,10 +66,6 @@ def matched(pattern: str, spelling: Spelling = expressions.utf_8) -> Expression:
 
 def searched(pattern: str, spelling: Spelling = expressions.utf_8) -> Expression:
     """The texts in which a pattern matches somewhere, as `pattern` of JSON Schema means it.
-
-    Args:
-        pattern: The regular expression.
-        spelling: Of characters in bytes.
 
     Raises:
         UnsupportedPatternError: It is malformed or not supported.

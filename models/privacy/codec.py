@@ -42,12 +42,6 @@ def to_json(document: Any) -> str:
 def read[T](kind: type[T], text: str, file: str, remedy: str) -> T:
     """Reads what `to_json` wrote.
 
-    Args:
-        kind: Class of the document.
-        text: The JSON.
-        file: What errors call it: 'a report'.
-        remedy: What to do if it is damaged, as a sentence without its full stop.
-
     Raises:
         ValueError: Not JSON; an unknown, missing or repeated key; a value of another type; or values that
             contradict one another.

@@ -100,10 +100,6 @@ def shares(noisy_counts: Sequence[int]) -> tuple[int, ...]:
 def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
     """Indices of the highest released counts, ascending; ties go to the smaller index (METHOD 3, step 3).
 
-    Args:
-        noisy_counts: Released counts, so choosing among them costs nothing.
-        number: How many cells to choose, k'.
-
     Raises:
         ValueError: There are fewer cells, or `number` is not positive.
     """

@@ -1,9 +1,8 @@
 """What was released, as frozen data. The docstring of each event states the bound that accounting needs.
 
-Names and fields are those of the dp-accounting library (`dp_event.py`) where it has the event;
-`models/privacy/accounting/library.py` turns one into the other. They are classes of our own because that
-library takes a second to import, and a plan answers at once. The library lacks `TruncatedZCDpEvent`,
-`DiscreteGaussianDpEvent` and `DiscreteGaussianVectorDpEvent`.
+Names and fields are those of the dp-accounting library (`dp_event.py`) where it has the event. They are
+classes of our own because that library takes a second to import, and a plan answers at once; and it lacks
+`TruncatedZCDpEvent`, `DiscreteGaussianDpEvent` and `DiscreteGaussianVectorDpEvent`.
 
 Every bound is on the Rényi divergence D_α of a mechanism's output under two neighbouring datasets, in
 both directions. `RunCost` states once, for a whole cost, which datasets are neighbours.

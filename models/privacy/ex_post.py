@@ -8,7 +8,6 @@ loss tells how alike the contexts of a batch were. It goes to the restricted rep
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from etils import epy
 
@@ -51,8 +50,3 @@ class BatchLoss:
         """Σ max(−log α, log β), CL's larger figure (CL Theorem 2), with the same sparse-vector cost."""
         runs = self.sparse_vector_runs() * sparse_vector.pure_cost(params)
         return float(np.maximum(self.minus_log_alpha, self.log_beta).sum()) + runs
-
-
-def run_epsilon(losses: Sequence[BatchLoss], params: MechanismParams) -> float:
-    """Largest loss of a batch: batches hold disjoint contexts and compose in parallel (CL Theorem 2)."""
-    return max((loss.epsilon(params) for loss in losses), default=0.0)

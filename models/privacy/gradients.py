@@ -178,13 +178,6 @@ def noise_of_step(
     """`[size]` whole steps of the grid: N(0, σ²), rounded. A repeated step has the same noise (METHOD 7).
 
     Each is the whole number nearest to the exact draw, of which no bit is lost before.
-
-    Args:
-        key: The run's secret.
-        run_id: The public name of the run.
-        step: From 0.
-        size: Components of a gradient.
-        params: The mechanism.
     """
     # σ in steps of the grid, of which C has RADIUS.
     scale = params.noise_multiplier * whole_numbers.RADIUS

@@ -126,11 +126,6 @@ def settle(votes: Votes, accounts: Any, params: MechanismParams) -> tuple[Votes,
 
     It is called once for every sampled token, before the votes are used. Without individual accounting
     nothing changes and there is no receipt.
-
-    Args:
-        votes: From `tally`.
-        accounts: From `open_accounts`, or from the step before.
-        params: The mechanism.
     """
     tallied, accounts, receipt = params.strategy.charge(votes.tallied, accounts, params)
     return votes._replace(tallied=tallied), accounts, receipt

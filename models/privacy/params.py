@@ -28,90 +28,64 @@ class MechanismParams(PublicNumbers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(
-            self.aggregate in AGGREGATES,
-            f'aggregate among {", ".join(AGGREGATES)}',
-            'aggregate',
-            self.aggregate,
+        self._expect(
+            self.aggregate in AGGREGATES, f'aggregate among {", ".join(AGGREGATES)}', 'aggregate',
             'Give one of these.',
-        )
+        )  # fmt: skip
         if self.is_individual:
             self._check_individual()
-        expect(
-            self.batch_size <= self.strategy.most_contexts(self),
-            f'batch_size <= {self.strategy.most_contexts(self)}, up to where votes add up exactly',
-            'batch_size',
-            self.batch_size,
+        most, largest = self.strategy.most_contexts(self), self.strategy.largest_clip_over_temperature
+        self._expect(
+            self.batch_size <= most, f'batch_size <= {most}, up to where votes add up exactly', 'batch_size',
             'Lower --batch-size or --clip-bound.',
-        )
-        largest = self.strategy.largest_clip_over_temperature
-        expect(self.clip_bound / self.temperature <= largest,
-                f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
-                self.clip_bound / self.temperature, 'Lower --clip-bound or raise --temperature.')  # fmt: skip
+        )  # fmt: skip
+        expect(
+            self.clip_bound / self.temperature <= largest, f'clip_bound / temperature <= {largest}',
+            'clip_bound / temperature', self.clip_bound / self.temperature,
+            'Lower --clip-bound or raise --temperature.',
+        )  # fmt: skip
 
     def _check_individual(self) -> None:
-        expect(
-            AGGREGATES[self.aggregate].takes_reference,
-            "aggregate='difference' with individual accounting",
-            'aggregate',
-            self.aggregate,
-            "Give accounting='worst-case': its votes span the clip range at every token.",
-        )
-        expect(
-            self.public_top_k is not None,
-            'public_top_k with individual accounting',
-            'public_top_k',
-            self.public_top_k,
+        self._expect(
+            AGGREGATES[self.aggregate].takes_reference, "aggregate='difference' with individual accounting",
+            'aggregate', "Give accounting='worst-case': its votes span the clip range at every token.",
+        )  # fmt: skip
+        self._expect(
+            self.public_top_k is not None, 'public_top_k with individual accounting', 'public_top_k',
             'Give the number of tokens that may be voted on, such as 1024.',
-        )
-        expect(
-            self.threshold is None,
-            'no threshold with individual accounting',
-            'threshold',
-            self.threshold,
+        )  # fmt: skip
+        self._expect(
+            self.threshold is None, 'no threshold with individual accounting', 'threshold',
             'Leave it out: a token on which contexts and reference agree costs next to nothing.',
-        )
-        omega = self.omega
-        expect(
-            omega is not None and 1 < omega <= LARGEST,
-            f'omega > 1, at most {LARGEST:g}',
-            'omega',
-            omega,
+        )  # fmt: skip
+        self._expect(
+            self.omega is not None and 1 < self.omega <= LARGEST, f'omega > 1, at most {LARGEST:g}', 'omega',
             'It is the largest Rényi order of the guarantee.',
-        )
-        assert omega is not None and self.shift_bound is not None
+        )  # fmt: skip
+        assert self.shift_bound is not None
         scale = self.batch_size * self.temperature
         expect(
             scale <= individual.LARGEST_SCALE,
             f'batch_size * temperature <= {individual.LARGEST_SCALE:g} with individual accounting',
-            'batch_size * temperature',
-            scale,
-            'Lower --temperature.',
-        )
+            'batch_size * temperature', scale, 'Lower --temperature.',
+        )  # fmt: skip
         smallest, most = individual.QUANTUM, individual.LARGEST_CLIP
-        expect(
+        self._expect(
             smallest <= self.clip_bound <= most,
-            f'clip_bound from {smallest:g} to {most:g} with individual accounting',
-            'clip_bound',
-            self.clip_bound,
+            f'clip_bound from {smallest:g} to {most:g} with individual accounting', 'clip_bound',
             'Votes are whole multiples of the first, and exact in float32 up to the second.',
-        )
-        largest = self.strategy.largest_clip_over_temperature
+        )  # fmt: skip
+        largest, shift = self.strategy.largest_clip_over_temperature, self.shift_bound / self.temperature
         expect(
-            self.shift_bound / self.temperature <= largest,
-            f'shift_bound / temperature <= {largest}',
-            'shift_bound / temperature',
-            self.shift_bound / self.temperature,
+            shift <= largest, f'shift_bound / temperature <= {largest}', 'shift_bound / temperature', shift,
             'Lower --shift-bound or raise --temperature.',
-        )
+        )  # fmt: skip
         steepest = individual.largest_growth(self)
         expect(
-            steepest <= MAX_GROWTH,
-            f'prices that grow by e^{MAX_GROWTH:g} at most with the size of a vote',
-            'growth',
-            round(steepest, 1),
+            steepest <= MAX_GROWTH, f'prices that grow by e^{MAX_GROWTH:g} at most with the size of a vote',
+            'growth', round(steepest, 1),
             'Lower --omega, --clip-bound or --shift-bound, or raise --batch-size or --temperature.',
-        )
+        )  # fmt: skip
 
     @property
     def strategy(self) -> Aggregate:

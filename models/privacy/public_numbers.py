@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 from models.privacy import whole_numbers
 
 Unit = Literal['example', 'user']
+UNIT_REMEDY: Final = "'example' hides one record, 'user' all records of one unit id."
 # How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
 Accounting = Literal['worst-case', 'individual']
 
@@ -117,29 +118,20 @@ class PublicNumbers:
             whole.append('max_private_tokens')
         for name in whole:
             value = getattr(self, name)
-            expect(
-                isinstance(value, int) and value >= 1,
-                f'{name} >= 1',
-                name,
-                value,
-                'Give a positive whole number.',
+            self._expect(
+                isinstance(value, int) and value >= 1, f'{name} >= 1', name, 'Give a positive whole number.'
             )
         for name in positive:
             value, largest = getattr(self, name), LARGEST_BUDGET if name == 'context_budget' else LARGEST
-            expect(
+            self._expect(
                 value is not None and SMALLEST <= value <= largest,
-                f'{name} > 0, from {SMALLEST:g} to {largest:g}',
-                name,
-                value,
+                f'{name} > 0, from {SMALLEST:g} to {largest:g}', name,
                 'Give a positive finite number of that range: beyond it arithmetic loses what is proven.',
-            )
-        expect(
-            self.batch_size <= whole_numbers.MOST_CONTEXTS,
-            f'batch_size <= {whole_numbers.MOST_CONTEXTS}',
-            'batch_size',
-            self.batch_size,
-            'Plan more batches.',
-        )
+            )  # fmt: skip
+        self._expect(
+            self.batch_size <= whole_numbers.MOST_CONTEXTS, f'batch_size <= {whole_numbers.MOST_CONTEXTS}',
+            'batch_size', 'Plan more batches.',
+        )  # fmt: skip
         if (self.threshold is None) != (self.threshold_noise_scale is None):
             raise ValueError(
                 'Expected threshold and threshold_noise_scale together or not at all, got '
@@ -147,39 +139,31 @@ class PublicNumbers:
                 'Set both for the sparse-vector test, or neither for private tokens only.'
             )
         if self.threshold is not None and self.threshold_noise_scale is not None:
-            expect(
+            self._expect(
                 abs(self.threshold) <= LARGEST_THRESHOLD,
-                f'a threshold from -{LARGEST_THRESHOLD:g} to {LARGEST_THRESHOLD:g}',
-                'threshold',
-                self.threshold,
+                f'a threshold from -{LARGEST_THRESHOLD:g} to {LARGEST_THRESHOLD:g}', 'threshold',
                 'Distances are between 0 and 2. Leave it out for private tokens only.',
-            )
+            )  # fmt: skip
             scale = self.threshold_noise_scale
-            expect(
+            self._expect(
                 SMALLEST <= scale <= LARGEST and fractions.Fraction(scale) * self.batch_size <= MOST_NOISE,
                 f'threshold_noise_scale > 0, from {SMALLEST:g} to {MOST_NOISE} / batch_size',
                 'threshold_noise_scale',
-                scale,
                 'The test is only private with noise, and needs little of it: distances are between 0 and 2.',
             )
         if self.public_top_k is not None:
-            expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
-                    'Leave it out for the whole vocabulary.')  # fmt: skip
-        expect(
-            self.unit in ('example', 'user'),
-            "unit 'example' or 'user'",
-            'unit',
-            self.unit,
-            "'example' hides one record, 'user' all records of one unit id.",
-        )
+            self._expect(
+                self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k',
+                'Leave it out for the whole vocabulary.',
+            )  # fmt: skip
+        self._expect(self.unit in get_args(Unit), "unit 'example' or 'user'", 'unit', UNIT_REMEDY)
 
     def _check_accounting(self) -> None:
         known = get_args(Accounting)
-        expect(
+        self._expect(
             self.accounting in known,
             f'accounting among {", ".join(known)}',
             'accounting',
-            self.accounting,
             'Give one of these.',
         )
         if self.is_individual:
@@ -190,7 +174,10 @@ class PublicNumbers:
             remedy = "Leave it out, or give accounting='individual'."
         for name in unwanted:
             value = getattr(self, name)
-            expect(value is None, f'no {name} with accounting={self.accounting!r}', name, value, remedy)
+            self._expect(value is None, f'no {name} with accounting={self.accounting!r}', name, remedy)
+
+    def _expect(self, holds: bool, expectation: str, name: str, remedy: str) -> None:
+        expect(holds, expectation, name, getattr(self, name), remedy)
 
     @property
     def is_individual(self) -> bool:

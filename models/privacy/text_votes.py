@@ -15,14 +15,14 @@ import decimal
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
 from models.privacy import events
 from models.privacy.accounting import losses, normal_pair
 from models.privacy.grid import NoiseSource, add_noise
-from models.privacy.public_numbers import Unit, expect
+from models.privacy.public_numbers import UNIT_REMEDY, Unit, expect
 
 # A vote in quanta. Of the k nearest each gets 1/√k, which no whole number of votes is.
 QUANTA_PER_VOTE: Final = 2**10
@@ -57,20 +57,12 @@ class TextVoteParams:
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             expect(whole, f'{name} >= 1', name, value, 'Give a positive whole number.')
         _check_noise_scale(self.noise_scale)
-        expect(
-            self.unit in ('example', 'user'),
-            "unit 'example' or 'user'",
-            'unit',
-            self.unit,
-            "'example' hides one record, 'user' all records of one unit id.",
-        )
+        expect(self.unit in get_args(Unit), "unit 'example' or 'user'", 'unit', self.unit, UNIT_REMEDY)
         expect(
             self.unit == 'user' or self.examples_per_context == 1,
-            'examples_per_context=1 where each record is a unit',
-            'examples_per_context',
-            self.examples_per_context,
-            'Give --unit user for votes of several records.',
-        )
+            'examples_per_context=1 where each record is a unit', 'examples_per_context',
+            self.examples_per_context, 'Give --unit user for votes of several records.',
+        )  # fmt: skip
 
     @property
     def quantum(self) -> float:
@@ -159,8 +151,7 @@ def nearest(similarities: np.ndarray, number: int) -> np.ndarray:
     list comes first, so every vote on a text that the list holds twice goes to the first.
 
     Args:
-        similarities: `[r, N]` of records and candidates, whole numbers or floats. What is not finite, and
-            the least value of a type of whole numbers, is nobody's: it never wins.
+        similarities: `[r, N]` floats, of records and candidates. What is not finite never wins.
         number: k.
 
     Returns:
@@ -176,16 +167,12 @@ def nearest(similarities: np.ndarray, number: int) -> np.ndarray:
     found = np.full((records, min(number, candidates)), -1, np.int64)
     if not found.size:
         return found
-    if np.issubdtype(similarities.dtype, np.floating):
-        nobody = similarities.dtype.type(-np.inf)
-        left = np.where(np.isfinite(similarities), similarities, nobody)
-    else:
-        nobody, left = np.iinfo(similarities.dtype).min, similarities.copy()
+    left = np.where(np.isfinite(similarities), similarities, -np.inf)
     rows = np.arange(records)
     for place in range(found.shape[1]):
         best = left.argmax(axis=1)  # the first of equal ones
-        found[:, place] = np.where(left[rows, best] == nobody, -1, best)
-        left[rows, best] = nobody
+        found[:, place] = np.where(np.isneginf(left[rows, best]), -1, best)
+        left[rows, best] = -np.inf
     return found
 
 

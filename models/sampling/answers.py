@@ -69,11 +69,6 @@ def read_answer(content: bytes, prompts: PlainPrompts, max_example_tokens: int) 
     Replacement characters stand for NUL and lone surrogates. Of a text that is longer than so many tokens
     could be, the beginning is taken. The tokens are those that the endpoint counted where it says so and that
     is possible, otherwise an estimate: one for four bytes.
-
-    Args:
-        content: The body of the answer.
-        prompts: Know the stop texts.
-        max_example_tokens: How many tokens were asked for.
     """
     try:
         answer = json.loads(content)

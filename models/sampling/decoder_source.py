@@ -101,10 +101,6 @@ class DecoderSource(TextSource):
     def sample(self, requests: Sequence[Request], key: RunKey) -> list[SampledText | None]:
         """See `TextSource.sample`. Ask for many at once: rows are idle only at the end.
 
-        Args:
-            requests: Any number of them, with different names.
-            key: The run's secret.
-
         Raises:
             ValueError: A name comes twice, or a prompt does not fit.
             MemoryError: The rows do not fit on the device.

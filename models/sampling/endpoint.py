@@ -186,10 +186,6 @@ class EndpointSource(TextSource):
         The first requests, as many as may wait at once, are answered before there are others. So it soon
         shows where nobody answers.
 
-        Args:
-            requests: Any number of them, with different names.
-            key: The run's secret, from which seeds are drawn.
-
         Raises:
             ConnectionError: All of the first requests, or all of them, fail, and may succeed later.
             TypeError: One is no `Request`.

@@ -59,10 +59,6 @@ class TextSource(abc.ABC):
         A text is a function of its own request and the run key, as far as the source can promise that: the
         same text whatever requests stand beside it.
 
-        Args:
-            requests: Any number of them, with different names.
-            key: The run's secret, from which the randomness of each text is drawn.
-
         Raises:
             ValueError: A prompt does not fit.
         """

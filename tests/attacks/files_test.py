@@ -89,7 +89,7 @@ SAMPLED = [{'name': 'n', 'text': 't', 'label': None, 'parents': [], 'tokens': 1,
 
 @pytest.mark.parametrize(
     'name',
-    ['adapter', 'plan', 'clustering', 'cost', 'centers', 'batch', 'sampled', 'candidates', 'votes'],
+    ['adapter', 'plan', 'clustering', 'centers', 'batch', 'sampled', 'candidates', 'votes'],
 )
 def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path, name: str) -> None:
     batch = '0000-000000'
@@ -102,7 +102,6 @@ def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path,
         'adapter': (AdapterCard.from_json, machine_test._known_card().to_json()),
         'plan': (BatchPlan.from_json, PLAN.to_json()),
         'clustering': (Clustering.from_json, CLUSTERING.to_json()),
-        'cost': (RunCost.from_json, machine_test._known_costs()['adapter'].to_json()),
         'centers': (
             in_file(centers / 'centers.json', lambda: Centers.read(centers)),
             (BUNDLED / 'centers' / 'centers.json').read_text(),

@@ -44,9 +44,6 @@ class Halved(Aggregate):
     def combine(self, tallied: Any, candidates: Any, params: PublicNumbers) -> jax.Array:
         return aggregate.average(tallied, params) / 2
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
-        return aggregate.top_k(mask, public_logits, params.public_top_k)
-
     def sensitivity(self, params: PublicNumbers) -> float:
         return aggregate.bounded_sensitivity(params) / 2
 
@@ -64,9 +61,6 @@ class Halved(Aggregate):
         return Facts(
             stages=(stage,), sensitivities=(moved,), on_replacement='all doubles', reproduction=arithmetic
         )
-
-    def token_losses(self, tallied: Any, allowed: Any, index: Any, params: PublicNumbers) -> None:
-        """None: a price is known in advance."""
 
 
 def _halved_twin(logits: np.ndarray, public: np.ndarray, s: float, c: float) -> np.ndarray:

@@ -20,7 +20,7 @@ from tests.oracles.aggregates import (
     softmax,
     top_k_plus,
 )
-from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
+from tests.oracles.batching import batches, histogram, record_hash
 from tests.oracles.clustering import (
     bert_mean_state,
     nearest,
@@ -43,7 +43,6 @@ from tests.oracles.grammars import (
 from tests.oracles.individual import (
     DIGITS,
     Individual,
-    IndividualSteps,
     example_of,
     individual_log_distribution,
     individual_price,
@@ -67,8 +66,8 @@ from tests.oracles.mechanism import (
 )
 from tests.oracles.nucleus import drawn, nucleus, sampled_row
 from tests.oracles.reference import first_round, pick_texts, released_texts
-from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
-from tests.oracles.sparse_vector import distance, laplace_cdf
+from tests.oracles.sampling import sampling_tree
+from tests.oracles.sparse_vector import distance
 from tests.oracles.stopping import Stop, StopTexts, may_come, released_text, stopped
 
 __all__ = [
@@ -77,10 +76,8 @@ __all__ = [
     'Allowed',
     'DIGITS',
     'Individual',
-    'IndividualSteps',
     'Mechanism',
     'Output',
-    'SamplingTree',
     'Steps',
     'Stop',
     'StopTexts',
@@ -106,9 +103,7 @@ __all__ = [
     'individual_price',
     'individual_steps',
     'individual_votes',
-    'keyed_hash',
     'link',
-    'laplace_cdf',
     'log_distribution',
     'log_run_probability',
     'log_softmax',
@@ -146,6 +141,5 @@ __all__ = [
     'token_losses',
     'top_k_plus',
     'vocabulary',
-    'word_to_uniform',
     'written',
 ]

@@ -1,9 +1,12 @@
 """Pearson's test of counts against probabilities, with its odds of a false alarm."""
 
 import functools
+import math
 
 import numpy as np
 from scipy import stats
+
+from tests.oracles.text_votes import log_mass
 
 
 @functools.cache
@@ -30,3 +33,18 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray, least: float = 8.0
         hoped[-1] += expected
     pooled, expectation = np.array(observed), np.array(hoped)
     return float(((pooled - expectation) ** 2 / expectation).sum()), len(pooled) - 1
+
+
+def discrete_gaussian(found: np.ndarray, scale: float) -> float:
+    """p-value of Pearson's test of draws against the closed form of a scale.
+
+    Of 60 cells of about equal mass, or of one whole number each where the scale is small.
+    """
+    reach = math.ceil(8 * scale) + 2
+    mass = np.exp(log_mass(scale, reach))
+    edges = np.unique(np.searchsorted(np.cumsum(mass), np.arange(1, 60) / 60) - reach)
+    cells = np.searchsorted(edges, np.arange(-reach, reach + 1))
+    probabilities = np.bincount(cells, mass, minlength=len(edges) + 1)
+    observed = np.bincount(np.searchsorted(edges, found), minlength=len(edges) + 1)
+    statistic, degrees = chi_square(observed, probabilities / probabilities.sum())
+    return float(stats.chi2.sf(statistic, degrees))

@@ -12,7 +12,7 @@ A schema that cannot be enforced exactly is refused with its keyword and its pla
 skipped. Drafts 2020-12 and 7 agree on everything that is left.
 
 `json_text.py` reads and spells JSON values, `keywords.py` says which keywords are enforced,
-`references.py` follows `$ref`, `scalars.py` writes numbers and strings, `one_of.py` tells schemas apart,
-`schema.py` puts these together, `properties.py` gives properties of an object a value in advance, and
-`compact.py` rewrites a JSON text in the compact form.
+`references.py` follows `$ref`, `scalars.py` writes numbers and strings, `schema.py` puts these together,
+`properties.py` gives properties of an object a value in advance, and `compact.py` rewrites a JSON text in the
+compact form.
 """

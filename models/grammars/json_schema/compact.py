@@ -12,10 +12,6 @@ def compact(root: Any, text: str) -> str | None:
 
     It need not be valid. A total function.
 
-    Args:
-        root: The schema, one that `schema.compiled` takes.
-        text: Any text.
-
     Returns:
         None where it is not JSON, has a key twice, half of a surrogate pair or a number that is not written
         out.

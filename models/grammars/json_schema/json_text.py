@@ -32,10 +32,6 @@ def read(text: str) -> Any:
 def spelled(value: Any, place: str) -> str:
     """A value in its shortest spelling; keys of objects keep their order.
 
-    Args:
-        value: As `read` gives it.
-        place: What errors call its place.
-
     Raises:
         ValueError: It is not a JSON value, or holds half of a surrogate pair.
     """

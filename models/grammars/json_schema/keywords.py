@@ -88,12 +88,19 @@ def types_of(schema: Any) -> set[str]:
     """The types that a schema's values may have; integers count as numbers."""
     if not isinstance(schema, Mapping):
         return {'number' if kind == 'integer' else kind for kind in _KINDS}
-    if 'const' in schema or 'enum' in schema:
-        values = schema['enum'] if 'enum' in schema else [schema['const']]
+    values = listed_values(schema)
+    if values is not None:
         return {json_text.kind(value) for value in values}
     named = schema.get('type', list(_KINDS))
     kinds = [named] if isinstance(named, str) else named
     return {'number' if kind == 'integer' else kind for kind in kinds}
+
+
+def listed_values(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values of `enum` or `const`; None without one."""
+    if 'enum' in schema:
+        return list(schema['enum'])
+    return [schema['const']] if 'const' in schema else None
 
 
 def counts_of(least: str, most: str, keywords: Mapping[str, Any], place: str) -> tuple[int, int | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from models.grammars import automaton
 from models.grammars.expressions import Expression, concatenation, literal
 from models.grammars.json_schema import json_text
-from models.grammars.json_schema.keywords import APPLIED, keywords_of
+from models.grammars.json_schema.keywords import APPLIED, keywords_of, listed_values
 from models.grammars.json_schema.schema import MAX_RECURSION, Compiler, object_of, with_some_text
 
 
@@ -19,11 +19,6 @@ def expressions_given(
 
     Each is the expression of the schema with `const` for these properties, and with them required. The
     expressions share all other parts, so that one automaton of several of them shares their states.
-
-    Args:
-        schema: A schema of an object, as `json_text.read` gives it.
-        given: For each expression, the text of each given property, from `value_text` or `categories`.
-        max_recursion: See `schema.compiled`.
 
     Raises:
         ValueError: See `schema.compiled`; or the schema is not of an object with declared properties.
@@ -127,9 +122,9 @@ class _Root:
         schema = self.compiler.references.resolved(self._declared(name), '#')
         if not isinstance(schema, Mapping):
             return None
-        if 'enum' in schema or 'const' in schema:
-            return list(schema['enum']) if 'enum' in schema else [schema['const']]
-        return [False, True] if schema.get('type') in ('boolean', ['boolean']) else None
+        values = listed_values(schema)
+        is_boolean = values is None and schema.get('type') in ('boolean', ['boolean'])
+        return [False, True] if is_boolean else values
 
     def _declared(self, name: str) -> Any:
         keywords, _ = self._root()

@@ -1,27 +1,21 @@
-"""Schemas of numbers, strings, booleans and null as expressions and automata of their texts."""
+"""Schemas of numbers, strings, booleans and null as expressions of their texts."""
 
-import dataclasses
 import functools
-import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from models.grammars import automaton, expressions, numbers, regular_expressions
 from models.grammars.automaton import Automaton
-from models.grammars.expressions import CHARACTERS, NOTHING, Expression, concatenation, literal
+from models.grammars.expressions import CHARACTERS, Expression, concatenation, literal
 from models.grammars.json_schema import json_text
 from models.grammars.json_schema.keywords import (
-    APPLIED,
     OF_KIND,
     UnsupportedKeywordError,
     counts_of,
-    keywords_of,
     kinds_of,
     malformed,
-    types_of,
 )
-from models.grammars.json_schema.references import References
 
 # RFC 3339, 5.6, with the days that each month has.
 _YEAR_OF_29_DAYS = '([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)'  # no 0000
@@ -42,22 +36,6 @@ _FORMATS: Mapping[str, tuple[str, ...]] = {
     'uuid': ('[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}',),
     'email': (rf'{_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL}){{1,3}}', '[^@]{1,64}@[^@]*'),
 }
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Scalars:
-    """What a schema without objects and arrays accepts.
-
-    Attributes:
-        written: The texts in the compact form.
-        valid: The texts of all valid numbers without an exponent and of all valid strings in any spelling;
-            where `is_more`, others too.
-        is_more: Whether `valid` may hold texts that are not valid.
-    """
-
-    written: Automaton
-    valid: Automaton
-    is_more: bool
 
 
 @functools.cache
@@ -88,7 +66,7 @@ def of_kind(kind: str, keywords: Mapping[str, Any], place: str) -> Expression:
     if kind in ('number', 'integer'):
         return automaton.embedded(_number(keywords, place, is_integer=kind == 'integer'))
     if kind == 'string':
-        return _string(keywords, place, with_format=True)
+        return _string(keywords, place)
     raise ValueError(f'Expected a type of scalars, got kind={kind!r}. Write arrays and objects elsewhere.')
 
 
@@ -148,8 +126,8 @@ def _number(keywords: Mapping[str, Any], place: str, *, is_integer: bool) -> Aut
         raise UnsupportedKeywordError('multipleOf', place, str(error).rstrip('.')) from None
 
 
-def _string(keywords: Mapping[str, Any], place: str, *, with_format: bool) -> Expression:
-    """Strings with their quotation marks; `format` is ignored without `with_format`."""
+def _string(keywords: Mapping[str, Any], place: str) -> Expression:
+    """Strings with their quotation marks."""
     least, most = counts_of('minLength', 'maxLength', keywords, place)
     conditions = []
     if 'pattern' in keywords:
@@ -166,57 +144,10 @@ def _string(keywords: Mapping[str, Any], place: str, *, with_format: bool) -> Ex
             raise UnsupportedKeywordError(
                 'format', place, f'format={name!r} is none of {", ".join(sorted(_FORMATS))}'
             )
-        if with_format:
-            conditions.append(_format(name))
+        conditions.append(_format(name))
     content = expressions.repetition(_in_any_spelling(CHARACTERS), least, most)
     if conditions:
         if least or most is not None:
             conditions.append(automaton.build(content))
         content = automaton.embedded(functools.reduce(automaton.intersection, conditions))
     return concatenation(literal('"'), content, literal('"'))
-
-
-def scalars_of(schema: Any, place: str, references: References) -> Scalars | None:
-    """What a schema of scalars accepts; None for other schemas and for those that apply other schemas."""
-    schema = references.resolved(schema, place)
-    if schema is False:
-        nothing = automaton.build(NOTHING)
-        return Scalars(nothing, nothing, is_more=False)
-    if not isinstance(schema, Mapping) or types_of(schema) & {'array', 'object'}:
-        return None
-    keywords = keywords_of(schema, place)
-    if any(name in keywords for name in APPLIED):
-        return None
-    if 'enum' in keywords or 'const' in keywords:
-        written = automaton.build(listed(keywords, place))
-        values = keywords['enum'] if 'enum' in keywords else [keywords['const']]
-        kept = [value for value in values if written.accepts(json_text.spelled(value, place).encode())]
-        valid = expressions.union(*(_every_spelling(value) for value in kept))
-        return Scalars(written, automaton.build(valid), is_more=False)
-    kinds = kinds_of(keywords, place)
-    written = automaton.build(expressions.union(*(of_kind(kind, keywords, place) for kind in kinds)))
-    parts = []
-    for kind in kinds:
-        if kind == 'integer':
-            divisors = {'multipleOf': keywords['multipleOf']} if 'multipleOf' in keywords else {}
-            whole = _number({**keywords, 'multipleOf': 1}, place, is_integer=False)
-            parts.append(
-                automaton.embedded(automaton.intersection(whole, _number(divisors, place, is_integer=False)))
-            )
-        elif kind == 'string':
-            parts.append(_string(keywords, place, with_format=False))
-        else:
-            parts.append(of_kind(kind, keywords, place))
-    has_format = 'format' in keywords and 'string' in types_of(schema)
-    return Scalars(written, automaton.build(expressions.union(*parts)), is_more=has_format)
-
-
-def _every_spelling(value: Any) -> Expression:
-    """All texts of a scalar without an exponent."""
-    if isinstance(value, str):
-        characters = (_in_any_spelling(((ord(character),) * 2,)) for character in value)
-        return concatenation(literal('"'), *characters, literal('"'))
-    if json_text.is_number(value):
-        bound = (numbers.Bound(json_text.decimal(value)),)
-        return automaton.embedded(numbers.number(at_least=bound, at_most=bound))
-    return literal(json.dumps(value))

@@ -1,19 +1,22 @@
 """A JSON Schema as an expression of bytes and as an automaton; the package says what form the texts have."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from models.grammars import automaton, expressions
 from models.grammars.automaton import Automaton
 from models.grammars.expressions import EMPTY, NOTHING, Expression, concatenation, literal
-from models.grammars.json_schema import json_text, one_of, scalars
+from models.grammars.json_schema import json_text, scalars
 from models.grammars.json_schema.keywords import (
     APPLIED,
     UnsupportedKeywordError,
     counts_of,
     keywords_of,
     kinds_of,
+    listed_values,
     malformed,
+    types_of,
 )
 from models.grammars.json_schema.references import References
 
@@ -25,11 +28,6 @@ def compiled(
     schema: Any, *, max_recursion: int = MAX_RECURSION, max_states: int = automaton.MAX_STATES
 ) -> Automaton:
     """The automaton of a schema's values in the compact form.
-
-    Args:
-        schema: A schema as `json_text.read` gives it, or as `json.loads` does.
-        max_recursion: How often a `$ref` may stand inside itself; deeper values are left out.
-        max_states: See `automaton.build`.
 
     Raises:
         UnsupportedKeywordError: A keyword, or a use of it, is not supported.
@@ -186,7 +184,40 @@ class Compiler:
             return expressions.union(*parts)
         if name == 'allOf':
             raise UnsupportedKeywordError('allOf', place, 'it is supported with one schema. Write one of all')
-        return one_of.exclusive(value, parts, place, self.references)
+        for index, other in itertools.combinations(range(len(value)), 2):
+            if not self._exclude_one_another(value[index], value[other], place):
+                raise UnsupportedKeywordError(
+                    'oneOf', place, f'schemas {index} and {other} may have values in common. Use anyOf, '
+                    'or a required property whose values differ'
+                )  # fmt: skip
+        return expressions.union(*parts)
+
+    def _exclude_one_another(self, schema: Any, other: Any, place: str, inside: tuple[int, ...] = ()) -> bool:
+        """Whether two schemas certainly have no value in common: by type, listed values or a shared property.
+
+        `inside` holds the identities of the schemas that are being compared around these.
+        """
+        first, second = self.references.resolved(schema, place), self.references.resolved(other, place)
+        if first is False or second is False or not types_of(first) & types_of(second):
+            return True
+        if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+            return False
+        listed = listed_values(first), listed_values(second)
+        if listed[0] is not None and listed[1] is not None:
+            return not any(json_text.same(value, of_other) for value in listed[0] for of_other in listed[1])
+        if types_of(first) != {'object'} or types_of(second) != {'object'}:
+            return False
+        if id(first) in inside and id(second) in inside:
+            return False
+        return any(
+            self._exclude_one_another(
+                first.get('properties', {}).get(name, True),
+                second.get('properties', {}).get(name, True),
+                place,
+                (*inside, id(first), id(second)),
+            )
+            for name in sorted(set(first.get('required', [])) & set(second.get('required', [])))
+        )
 
     def _referred(self, reference: Any, place: str, depths: Mapping[str, int]) -> Expression:
         target = self.references.target(reference, place)

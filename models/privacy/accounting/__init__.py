@@ -10,7 +10,6 @@ Events (`models/privacy/events.py`) state what was released. One file here for e
 * `normal_pair`: a Gaussian mechanism to (epsilon, delta) and back, exactly.
 * `gaussian`: costs as those of Gaussian mechanisms, for a filter that outputs may decide on.
 * `losses`: several releases together, by the distributions of their losses.
-* `library`: the same events as those of the dp-accounting library.
 
 Sources: PP = Amin et al. 2024, Theorem 1 and Lemmas 2-5; CKS = Canonne, Kamath and Steinke 2020,
 "The Discrete Gaussian for Differential Privacy", Corollary 13; BS = Bun and Steinke 2016;
@@ -45,9 +44,7 @@ from models.privacy.accounting.zcdp import (
     generation_event,
     generation_rho,
     rho_per_private_token,
-    sparse_vector_pure_cost,
     sparse_vector_rho,
-    to_dp_event,
 )
 from models.privacy.events import (
     ComposedDpEvent,
@@ -94,9 +91,7 @@ __all__ = [
     'rho_per_private_token',
     'solve_context_budget',
     'solve_max_private_tokens',
-    'sparse_vector_pure_cost',
     'sparse_vector_rho',
-    'to_dp_event',
     'worst_case_budget',
     'worst_case_price',
     'worst_case_tokens',

@@ -13,12 +13,6 @@ def solve_max_private_tokens(
 ) -> int:
     """Largest cap r for which the whole run stays within (epsilon, delta).
 
-    Args:
-        params: Every setting; the value of the cap is not read.
-        epsilon: Target.
-        delta: Target.
-        other_rho: rho of the run's other releases (noisy counts).
-
     Raises:
         ValueError: Not even one private token fits; it names the smallest epsilon that pays for one.
     """

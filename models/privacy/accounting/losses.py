@@ -92,11 +92,7 @@ def is_as_gaussian(leaf: Leaf | None) -> bool:
 
 
 def rho_of_gaussians(counted: Iterable[tuple[Leaf, int]]) -> float | None:
-    """μ²/2 of the Gaussian mechanism that dominates all of these together; None where one has none.
-
-    Args:
-        counted: Events, and how often each is there.
-    """
+    """μ²/2 of the Gaussian mechanism that dominates all of these together; None where one has none."""
     multipliers = [(dominating_noise_multiplier(leaf), count) for leaf, count in counted]
     if any(multiplier is None for multiplier, _ in multipliers):
         return None
@@ -170,15 +166,16 @@ def distribution(counted: Iterable[tuple[Leaf, int]], interval: float) -> Any:
 
     composed = pld.privacy_loss_distribution.identity(value_discretization_interval=interval)
     for leaf, count in counted:
-        of_one = _losses_of(leaf, interval)
+        of_one = of_event(leaf, interval)
         if of_one is None:
             return None
         composed = composed.compose(of_one.self_compose(count))
     return composed
 
 
-@functools.lru_cache(maxsize=64)
-def _losses_of(leaf: Leaf, interval: float) -> Any:
+# Most of the time of an epsilon; a page asks for other numbers of the same events.
+@functools.lru_cache(maxsize=16)
+def of_event(leaf: Leaf, interval: float) -> Any:
     """The distribution of the losses of one event, in both directions; None where the bound finds none."""
     from dp_accounting import pld
 

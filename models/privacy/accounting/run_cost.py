@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 import math
 import typing
 from collections.abc import Iterable, Mapping
@@ -70,40 +69,6 @@ class RunCost:
         """All stages composed."""
         return compose(curve_of(event) for event in self.stages.values())
 
-    @property
-    def rho(self) -> float | None:
-        """zCDP cost of the whole run; None if it is not in zCDP."""
-        curve = self.curve
-        return curve.rho if curve.is_zcdp else None
-
-    @property
-    def rho_by_stage(self) -> dict[str, float] | None:
-        """zCDP cost by name of the stage; None if one of them is not in zCDP."""
-        curves = {name: curve_of(event) for name, event in self.stages.items()}
-        if not all(curve.is_zcdp for curve in curves.values()):
-            return None
-        return {name: curve.rho for name, curve in curves.items()}
-
-    def epsilon(self, delta: float) -> float:
-        """Smallest epsilon at delta for the whole run."""
-        return self.curve.epsilon(delta)
-
-    def compose(self, other: 'RunCost', *, prefix: str = '') -> 'RunCost':
-        """This cost and another one on the same records, whose stages' names get `prefix`.
-
-        Raises:
-            ValueError: Two stages would have one name, or the relations differ.
-        """
-        if other.neighboring_relation != self.neighboring_relation:
-            raise ValueError(
-                f'Expected neighboring_relation={self.neighboring_relation!r}, got '
-                f'{other.neighboring_relation!r}. Costs under different relations do not add up.'
-            )
-        added = {f'{prefix}{name}': event for name, event in other.stages.items()}
-        if twice := sorted(self.stages.keys() & added.keys()):
-            raise ValueError(f'Expected stages of different names, got names={twice}. Give a prefix.')
-        return dataclasses.replace(self, stages={**self.stages, **added})
-
     def to_json_object(self) -> dict[str, Any]:
         """The cost as an object for `json`; `from_json_object` reads it back."""
         return dataclasses.asdict(self)
@@ -116,15 +81,6 @@ class RunCost:
             ValueError: It is of another schema, or holds an event or a field that is not known.
         """
         return codec.read_object(cls, found, 'a cost of this version', 'Restore the ledger that holds it')
-
-    def to_json(self) -> str:
-        """The cost as one JSON object."""
-        return json.dumps(self.to_json_object(), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> 'RunCost':
-        """Reads `to_json`; errors as `from_json_object`."""
-        return codec.read(cls, text, 'a cost of this version', 'Restore the ledger that holds it')
 
 
 def curve_of(event: DpEvent) -> RenyiCurve:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from models.privacy import events
+from models.privacy.accounting import losses
 
 # The solver's z is at most this much (relatively) above the smallest z that fits.
 _PRECISION = 1e-3
@@ -52,7 +53,7 @@ def epsilon_of_steps(
     composed = _losses_of_step(sampling_probability, noise_multiplier, interval).self_compose(steps)
     # The library's accountant composes with nothing too, which cuts the tails: the same to the last digit.
     composed = composed.compose(
-        _losses_of_nothing(interval) if sigma is None else _losses_of_counts(sigma, interval)
+        losses.distribution([], interval) if sigma is None else _losses_of_counts(sigma, interval)
     )
     return float(composed.get_epsilon_for_delta(delta))
 
@@ -84,7 +85,7 @@ def interval_of_steps(
     while _MOST_OF_INTERVAL < epsilon < bound / 2:
         bound = epsilon
         interval = min(max(INTERVAL, bound * _ROUGH_SHARE), _LARGEST_INTERVAL)
-        rough = _rough_losses_of_step(sampling_probability, noise_multiplier, interval)
+        rough = _losses_of_step(sampling_probability, noise_multiplier, interval)
         epsilon = min(bound, float(rough.self_compose(steps).get_epsilon_for_delta(delta)))
     if epsilon <= _MOST_OF_INTERVAL:
         return INTERVAL
@@ -104,24 +105,8 @@ def is_same(stated: float, computed: float) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _composed(sampling_probability: float, noise_multiplier: float, steps: int, sigma: float | None) -> Any:
-    composed = _rough_losses_of_step(sampling_probability, noise_multiplier, _COARSE).self_compose(steps)
-    return composed if sigma is None else composed.compose(_rough_losses_of_counts(sigma, _COARSE))
-
-
-def _rough_losses_of_step(sampling_probability: float, noise_multiplier: float, interval: float) -> Any:
-    from dp_accounting import pld
-
-    return pld.privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier, value_discretization_interval=interval, sampling_prob=sampling_probability
-    )
-
-
-def _rough_losses_of_counts(sigma: float, interval: float) -> Any:
-    from dp_accounting import pld
-
-    return pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
-        sigma, value_discretization_interval=interval, use_connect_dots=True
-    )
+    composed = _losses_of_step(sampling_probability, noise_multiplier, _COARSE).self_compose(steps)
+    return composed if sigma is None else composed.compose(_losses_of_counts(sigma, _COARSE))
 
 
 def deltas_of_steps(
@@ -146,36 +131,20 @@ def deltas_of_steps(
     return [float(found.get_delta_for_epsilon(epsilon)) for epsilon in epsilons]
 
 
-# Most of the time of an epsilon; a page asks for other numbers of the same steps.
-@functools.lru_cache(maxsize=8)
 def _losses_of_step(sampling_probability: float, noise_multiplier: float, interval: float) -> Any:
     """The privacy loss distribution of one Poisson-sampled Gaussian, in both directions."""
-    # Not at the top: the library takes a second to import.
-    from dp_accounting import pld
-
-    return pld.privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier, value_discretization_interval=interval, sampling_prob=sampling_probability
-    )
+    gaussian = events.GaussianDpEvent(noise_multiplier=noise_multiplier)
+    step = events.PoissonSampledDpEvent(sampling_probability=sampling_probability, event=gaussian)
+    return losses.of_event(step, interval)
 
 
-def _losses_of_nothing(interval: float) -> Any:
-    from dp_accounting import pld
-
-    return pld.privacy_loss_distribution.identity(value_discretization_interval=interval)
-
-
-@functools.lru_cache(maxsize=64)
 def _losses_of_counts(sigma: float, interval: float) -> Any:
-    """The privacy loss distribution of one discrete Gaussian, the same in both directions.
+    """The same of noisy counts.
 
     The library leaves out noise beyond 11.6 σ, less than 1e-30 of the mass. That is far below the rounding
     of a float64.
     """
-    from dp_accounting import pld
-
-    return pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
-        sigma, value_discretization_interval=interval, use_connect_dots=True
-    )
+    return losses.of_event(events.DiscreteGaussianDpEvent(sigma=sigma), interval)
 
 
 def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
@@ -184,30 +153,20 @@ def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
     Raises:
         ValueError: It is another event, whose PLD is not known here.
     """
-    match event:
-        case events.SelfComposedDpEvent(
-            event=events.PoissonSampledDpEvent(
-                sampling_probability=q, event=events.GaussianDpEvent(noise_multiplier=z)
-            ),
-            count=steps,
+    match tuple(losses.leaves([event])):
+        case ((events.PoissonSampledDpEvent() as step, steps),):
+            sigma = None
+        case (
+            (events.DiscreteGaussianDpEvent(sigma=sigma), 1),
+            (events.PoissonSampledDpEvent() as step, steps),
         ):
-            return epsilon_of_steps(q, z, steps, delta)
-        case events.ComposedDpEvent(
-            events=(
-                events.DiscreteGaussianDpEvent(sigma=sigma),
-                events.SelfComposedDpEvent(
-                    event=events.PoissonSampledDpEvent(
-                        sampling_probability=q, event=events.GaussianDpEvent(noise_multiplier=z)
-                    ),
-                    count=steps,
-                ),
+            pass
+        case _:
+            raise ValueError(
+                'Expected Poisson-sampled Gaussians, composed with themselves, and counts before them at '
+                f'most, got event={event!r}. Take its Rényi curve (`accounting.curve_of`).'
             )
-        ):
-            return epsilon_of_steps(q, z, steps, delta, sigma)
-    raise ValueError(
-        'Expected Poisson-sampled Gaussians, composed with themselves, and counts before them at most, got '
-        f'event={event!r}. Take its Rényi curve (`accounting.curve_of`).'
-    )
+    return epsilon_of_steps(step.sampling_probability, step.event.noise_multiplier, steps, delta, sigma)
 
 
 @functools.lru_cache(maxsize=256)
@@ -248,11 +207,11 @@ def _rough_noise(
 ) -> float:
     """A noise multiplier that is enough, within about a hundredth; losses are coarse, and rounded up."""
     interval = min(max(INTERVAL, epsilon * _ROUGH_SHARE), _LARGEST_INTERVAL)
-    counted = None if sigma is None else _rough_losses_of_counts(sigma, interval)
+    counted = None if sigma is None else _losses_of_counts(sigma, interval)
 
     @functools.cache
     def epsilon_at(z: float) -> float:
-        composed = _rough_losses_of_step(sampling_probability, z, interval).self_compose(steps)
+        composed = _losses_of_step(sampling_probability, z, interval).self_compose(steps)
         composed = composed if counted is None else composed.compose(counted)
         return float(composed.get_epsilon_for_delta(delta))
 
@@ -276,13 +235,6 @@ def _least_noise(
     epsilon_at: Callable[[float], float], epsilon: float, guess: float, ratio: float, beside: str
 ) -> float:
     """The least noise multiplier that fits, to a thousandth.
-
-    Args:
-        epsilon_at: Epsilon at a noise multiplier, which falls as that grows.
-        epsilon: The target.
-        guess: Where a bracket is begun.
-        ratio: By which it is widened.
-        beside: What else the target is of, as an error shows it.
 
     Raises:
         ValueError: No noise reaches the target.

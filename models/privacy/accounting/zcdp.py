@@ -4,8 +4,6 @@ The private tokens of a batch compose sequentially. Batches hold disjoint contex
 parallel (PP Lemma 2), and their number does not appear below.
 """
 
-from typing import Any
-
 from models.privacy import events, sparse_vector
 from models.privacy.aggregates import individual
 from models.privacy.params import MechanismParams
@@ -24,11 +22,6 @@ def aggregate_rho(params: MechanismParams) -> float:
             f'whose event is {event!r}. Ask params.strategy.event, or models/privacy/ex_post.py.'
         )
     return event.rho
-
-
-def sparse_vector_pure_cost(params: MechanismParams) -> float:
-    """Pure epsilon of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
-    return sparse_vector.pure_cost(params)
 
 
 def sparse_vector_rho(params: MechanismParams) -> float:
@@ -65,19 +58,3 @@ def generation_event(
         return individual.accounting_of(params)
     token = events.ZCDpEvent(rho=rho_per_private_token(params))
     return events.SelfComposedDpEvent(event=token, count=params.private_token_cap)
-
-
-def to_dp_event(params: MechanismParams, *, other_rho: float) -> Any:
-    """The run as a `dp_accounting` event, for accountants that compose it further.
-
-    Returns:
-        A `ComposedDpEvent` of the noisy counts and r self-composed private tokens,
-        each a `ZCDpEvent`; parallel batches need no event of their own.
-    """
-    # Not at the top: the library takes a second to import.
-    from models.privacy.accounting import library
-
-    parts: list[events.DpEvent] = [generation_event(params)]
-    if other_rho:
-        parts.insert(0, events.ZCDpEvent(rho=other_rho))
-    return library.to_library(events.ComposedDpEvent(events=tuple(parts)))

@@ -91,11 +91,7 @@ class Aggregate(abc.ABC):
         return whole_numbers.MOST_CONTEXTS
 
     def open_accounts(self, rows: tuple[int, ...]) -> Any:
-        """The accounts that the loop carries: what each row has spent. None without individual accounting.
-
-        Args:
-            rows: Rows m of every micro-batch.
-        """
+        """The accounts that the loop carries: what each row has spent. None without individual accounting."""
         return None
 
     def charge(self, tallied: Any, accounts: Any, params: PublicNumbers) -> tuple[Any, Any, Any]:
@@ -103,11 +99,6 @@ class Aggregate(abc.ABC):
 
         The loop calls it once for every sampled token. With individual accounting a row that cannot pay
         does not vote at this step. Otherwise nothing happens.
-
-        Args:
-            tallied: The result of `tally`.
-            accounts: From `open_accounts`, or from the step before.
-            params: The mechanism.
         """
         return tallied, accounts, None
 
@@ -120,7 +111,6 @@ class Aggregate(abc.ABC):
         For a batch without contexts the result is a function of public values.
         """
 
-    @abc.abstractmethod
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """The candidates that may be sampled, `[C]` bool: a subset of `mask`, empty only if `mask` is.
 
@@ -131,6 +121,7 @@ class Aggregate(abc.ABC):
             public_logits: `[C]` of the public prompt; zeros where it is not run.
             params: The mechanism; `public_top_k` keeps the K best tokens of the mask.
         """
+        return top_k(mask, public_logits, params.public_top_k)
 
     @abc.abstractmethod
     def sensitivity(self, params: PublicNumbers) -> float:
@@ -148,7 +139,6 @@ class Aggregate(abc.ABC):
     def facts(self, params: PublicNumbers) -> Facts:
         """What a report states about it: cost, sensitivity, assumptions and limits."""
 
-    @abc.abstractmethod
     def token_losses(
         self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers
     ) -> tuple[jax.Array, jax.Array] | None:
@@ -163,6 +153,7 @@ class Aggregate(abc.ABC):
             index: Index of the sampled candidate among the C.
             params: The mechanism.
         """
+        return None
 
 
 def quantum(clip_bound: float) -> float:

@@ -103,6 +103,3 @@ class Difference(aggregate.Aggregate):
             ),
             sources=('InvisibleInk, arXiv 2507.02974 (clipped differences, Top-k+).',),
         )
-
-    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
-        """None: the price is known in advance."""

@@ -163,9 +163,6 @@ class IndividualDifference(aggregate.Aggregate):
             ),
         )
 
-    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
-        """None: the price is known in advance."""
-
 
 def accounting_of(params: PublicNumbers) -> events.TruncatedZCDpEvent:
     """The whole stream of a batch: (B, ω)-truncated zCDP, or (4B, ω) if a unit may replace a context."""

@@ -54,10 +54,6 @@ class Mean(aggregate.Aggregate):
         """(1/s) Σ clip(z), `[C]`: divided by the public s. An empty batch gives the zero vector."""
         return aggregate.average(tallied, params)
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
-        """The K best tokens of the mask, by the public logits."""
-        return aggregate.top_k(mask, public_logits, params.public_top_k)
-
     def sensitivity(self, params: PublicNumbers) -> float:
         """c/s, or 2c/s (METHOD 1)."""
         return aggregate.bounded_sensitivity(params)
@@ -81,6 +77,3 @@ class Mean(aggregate.Aggregate):
                 *aggregate.candidate_facts(params),
             ),
         )
-
-    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
-        """None: the price is known in advance."""

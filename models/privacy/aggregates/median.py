@@ -57,10 +57,6 @@ class Median(aggregate.Aggregate):
         """The medians, `[C]` (CL equation 3). An empty batch gives the clipped public logits."""
         return tallied.middle
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
-        """The K best tokens of the mask, by the public logits."""
-        return aggregate.top_k(mask, public_logits, params.public_top_k)
-
     def sensitivity(self, params: PublicNumbers) -> float:
         """None is known in advance.
 

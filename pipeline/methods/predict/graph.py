@@ -41,8 +41,7 @@ def prepare(run: PredictionRun) -> Prepared:
     generator.check_prompts(run.input.label_values)
     if run.method.clusters is None:
         return Prepared(generator=generator, centers=None)
-    cluster_settings(run).check()
-    return Prepared(generator=generator, centers=Centers.read(run.method.centers_path))
+    return Prepared(generator=generator, centers=cluster_settings(run).build().centers)
 
 
 def generator_settings(run: PredictionRun) -> GeneratorSettings:

@@ -179,10 +179,9 @@ def test_a_folder_without_centers_is_refused(tmp_path: pathlib.Path) -> None:
     ('change', 'message'),
     [
         ({'schema': 'dp-corpus centers 0'}, "Expected schema='dp-corpus centers 1'"),
-        ({'count': 4}, r'shape=\(4, 3\)'),
-        ({'dimensions': 2}, r'shape=\(3, 2\)'),
-        ({'colour': 'red'}, 'colour'),
-        ({'rho': 1.0}, 'rho'),
+        ({'count': 4}, 'damaged'),
+        ({'dimensions': 2}, 'damaged'),
+        ({'colour': 'red'}, 'damaged'),
     ],
 )
 def test_another_document_is_refused(tmp_path: pathlib.Path, change: dict, message: str) -> None:
@@ -198,7 +197,7 @@ def test_another_document_is_refused(tmp_path: pathlib.Path, change: dict, messa
     [
         ({'vectors': np.full((3, 3), np.nan, np.float32)}, 'finite'),
         ({'vectors': np.eye(3)}, 'dtype=float64'),
-        ({'points': np.eye(3, dtype=np.float32)}, 'points'),
+        ({'points': np.eye(3, dtype=np.float32)}, 'damaged'),
     ],
 )
 def test_other_tensors_are_refused(tmp_path: pathlib.Path, tensors: dict, message: str) -> None:
@@ -268,7 +267,7 @@ def test_settings_build_the_same_clusterer_after_pickling() -> None:
     clusters = clusterer.centers.nearest(clusterer.embedder.embed(texts))
     assert clusters.tolist() == Centers.read(SHIPPED).nearest(_tfidf().embed(texts)).tolist()
     assert len(set(clusters.tolist())) > 3
-    ClusterSettings().check()
+    ClusterSettings().build()
 
 
 def test_a_folder_of_centers_may_bring_its_own_embedder(tmp_path: pathlib.Path) -> None:
@@ -279,12 +278,12 @@ def test_a_folder_of_centers_may_bring_its_own_embedder(tmp_path: pathlib.Path) 
     own = TfidfEmbedder.fit(texts, max_terms=99, min_texts=1, dimensions=5, seed=0)
     own.write(tmp_path)
     with pytest.raises(ValueError, match=f'fingerprint={_tfidf().fingerprint!r}, got fingerprint='):
-        ClusterSettings(centers=str(tmp_path)).check()
+        ClusterSettings(centers=str(tmp_path)).build()
     fit_centers(texts, own, count=4, seed=0).write(tmp_path)
     assert ClusterSettings(centers=str(tmp_path)).build().embedder.dimensions == 5
     (tmp_path / TFIDF_FILES[0]).unlink()
     with pytest.raises(FileNotFoundError, match=TFIDF_FILES[0]):
-        ClusterSettings(centers=str(tmp_path)).check()
+        ClusterSettings(centers=str(tmp_path)).build()
 
 
 def test_the_decoder_serves_with_its_settings_alone(tmp_path: pathlib.Path) -> None:
@@ -295,7 +294,7 @@ def test_the_decoder_serves_with_its_settings_alone(tmp_path: pathlib.Path) -> N
         'dtype': 'float32',
     }
     with pytest.raises(ValueError, match="name='tfidf', got name='decoder'"):
-        ClusterSettings(embedder='decoder', **decoder).check()
+        ClusterSettings(embedder='decoder', **decoder).build()
     settings = ClusterSettings(centers=str(tmp_path), embedder='decoder', **decoder)
     embedder = settings.load_embedder()
     assert isinstance(embedder, DecoderEmbedder)

@@ -241,7 +241,7 @@ def test_a_folder_without_an_embedder_is_refused(tmp_path: pathlib.Path) -> None
         TfidfEmbedder.read(tmp_path)
     (tmp_path / 'tfidf.json').write_text(json.dumps(document))
     (tmp_path / 'tfidf.safetensors').write_bytes(safetensors_numpy.save({'idf': np.zeros(2, np.float32)}))
-    with pytest.raises(ValueError, match=r"got names=\['idf'\]"):
+    with pytest.raises(ValueError, match='damaged'):
         TfidfEmbedder.read(tmp_path)
 
 

@@ -17,7 +17,7 @@ from models.clustering.centers import ClusterSettings
 from models.clustering.embedder import TOKEN_LENGTHS, fastest_minilm_dtype
 from models.clustering.minilm import MiniLmEmbedder
 from tests import oracles
-from tests.models.clustering.embedder_test import HOSTILE, TEXTS, needs_minilm
+from tests.models.clustering.embedder_test import TEXTS, needs_minilm
 from tests.models.clustering.padded_minilm import embed_padded, padded_mean_states
 from tests.models.decoders.device_test import ARM, EPYC, OLD
 
@@ -41,7 +41,7 @@ def test_minilm_equals_its_twin() -> None:
     config = json.loads((folder / 'config.json').read_text())
     weights = safetensors_numpy.load((folder / 'model.safetensors').read_bytes())
     model = _embedder('float32')
-    tokenizer = minilm.make_tokenizer('vocab.txt', (folder / 'vocab.txt').read_bytes())
+    tokenizer = minilm._tokenizer((folder / 'tokenizer.json').read_text())
     texts = TEXTS[:6] + [TEXTS[7], '']
     for text, found in zip(texts, model.embed(texts), strict=True):
         expected = oracles.bert_mean_state(
@@ -55,25 +55,21 @@ def test_minilm_equals_its_twin() -> None:
 
 
 @needs_minilm
-def test_both_forms_of_the_word_pieces_agree() -> None:
-    """As published: [CLS] 101, [SEP] 102, lower case, cut at 256 with both marks kept."""
+def test_word_pieces_are_as_published() -> None:
+    """[CLS] 101, [SEP] 102, lower case, cut at 256 with both marks kept."""
     folder = pathlib.Path(minilm.packaged_folder())
-    first, second = (
-        minilm.make_tokenizer(name, (folder / name).read_bytes()) for name in ('tokenizer.json', 'vocab.txt')
-    )
-    assert first.encode('Hello World').ids == [101, 7592, 2088, 102]
-    for text in [*TEXTS, *(hostile for hostile in HOSTILE if '\ud800' not in hostile)]:
-        assert first.encode(text).ids == second.encode(text).ids
-    longest = first.encode(TEXTS[6]).ids
+    tokenizer = minilm._tokenizer((folder / 'tokenizer.json').read_text())
+    assert tokenizer.encode('Hello World').ids == [101, 7592, 2088, 102]
+    longest = tokenizer.encode(TEXTS[6]).ids
     assert len(longest) == 256 and longest[-1] == 102
 
 
 @needs_minilm
 def test_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     folder = pathlib.Path(minilm.packaged_folder())
-    with pytest.raises(FileNotFoundError, match=r"files=\['config.json', 'model.safetensors'\]"):
+    with pytest.raises(FileNotFoundError, match=r"files=\['config.json', .*'tokenizer.json'\]"):
         minilm.MiniLmEmbedder(tmp_path)
-    for name in ('model.safetensors', 'vocab.txt'):
+    for name in ('model.safetensors', 'tokenizer.json'):
         (tmp_path / name).symlink_to(folder / name)
     config = json.loads((folder / 'config.json').read_text())
     (tmp_path / 'config.json').write_text(json.dumps(config | {'hidden_act': 'relu'}))

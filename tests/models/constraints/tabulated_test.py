@@ -82,9 +82,7 @@ def test_a_wrong_table_is_noticed(wrong: str) -> None:
         'bits': dataclasses.replace(
             found, masks=jnp.asarray(np.packbits(np.unpackbits(found.masks, axis=1)[:, ::-1], axis=1))
         ),
-        'forced': dataclasses.replace(
-            found, of=dataclasses.replace(grammar, forced_tokens=jnp.full_like(grammar.forced_tokens, -1))
-        ),
+        'forced': dataclasses.replace(found, forced_tokens=jnp.full_like(grammar.forced_tokens, -1)),
     }[wrong]
     states = np.arange(len(twin))
     assert (_of_rows(found, states) == twin).all()

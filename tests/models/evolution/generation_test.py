@@ -75,6 +75,6 @@ def changed(text: str, **entries: object) -> str:
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_named_and_nothing_of_it_is_quoted(read, text: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match="damaged one, file='votes-01.json'") as failed:
+    with pytest.raises(ValueError, match="Expected file='votes-01.json' as it was written") as failed:
         read(text, 'votes-01.json')
     assert 'wonderland' not in str(failed.value)

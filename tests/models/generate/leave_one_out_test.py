@@ -18,7 +18,7 @@ from models.decoders.gemma import tokenizer
 from models.generate.batch import BatchGenerator
 from models.generate.stream import TokenStream
 from models.grammars.structure import Structure
-from models.privacy import accounting
+from models.privacy import sparse_vector
 from models.privacy.params import Change, MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
@@ -40,21 +40,23 @@ TEXTS = ('a ball', 'the goal', 'one match', 'cup', 'two teams', 'a late win', 't
 OTHERS = ('shares', 'a bank', 'profits')
 
 
-@pytest.fixture(scope='module')
-def generator() -> BatchGenerator:
+def generator_of(params: MechanismParams, structure: Structure | None = None) -> BatchGenerator:
     vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
     writer = prompts.PromptWriter(
-        template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
-    )
+        template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200,
+        structure=structure,
+    )  # fmt: skip
     table = tables.table_of(11, vocabulary.vocab_size)
-    table[:, :, sorted(writer.tokenizer.stop_tokens)] += 6
-    return BatchGenerator(
-        # Room for the largest batch: one program for every number of contexts.
-        decoder=tables.TableDecoder(table, micro_batch_size=8),
-        writer=writer,
-        params=PARAMS,
-        run_id='audit',
-    )
+    if structure is None:
+        table[:, :, sorted(writer.tokenizer.stop_tokens)] += 6
+    # Room for the largest batch: one program for every number of contexts.
+    decoder = tables.TableDecoder(table, micro_batch_size=8, max_example_tokens=params.max_example_tokens)
+    return BatchGenerator(decoder=decoder, writer=writer, params=params, run_id='audit')
+
+
+@pytest.fixture(scope='module')
+def generator() -> BatchGenerator:
+    return generator_of(PARAMS)
 
 
 def contexts(texts: typing.Sequence[str]) -> tuple[records.Context, ...]:
@@ -99,23 +101,22 @@ def bound_of(generator: BatchGenerator, key: RunKey, stream: TokenStream, held: 
     flags = stream.is_private[stream.is_chosen]
     # Each private token ends a run of the sparse-vector test, and the last one may stay open.
     runs = 0 if params.threshold is None else int(flags.sum()) + (not flags[-1])
-    tests = accounting.sparse_vector_pure_cost(params) if runs else 0.0
+    tests = sparse_vector.pure_cost(params) if runs else 0.0
     return int(flags.sum()) * 2 * params.aggregate_sensitivity / params.temperature + runs * tests
 
 
 def assert_within(
     generator: BatchGenerator,
     held: records.Batch,
-    log_of: typing.Callable[[BatchGenerator, tuple[records.Context, ...], TokenStream], float],
 ) -> None:
     """Over all keys and neighbours; and not all of it is for nothing."""
     largest = 0.0
     for key in KEYS:
         stream = generator.decode(held, generator.draws(held, key))
         bound = bound_of(generator, key, stream, held)
-        whole = log_of(generator, held.contexts, stream)
+        whole = log_probability(generator, held.contexts, stream)
         for other in neighbours_of(held.contexts, generator.params.change):
-            ratio = abs(whole - log_of(generator, other, stream))
+            ratio = abs(whole - log_probability(generator, other, stream))
             assert ratio <= bound * (1 + SLACK) + 1e-6, (key, len(other))
             largest = max(largest, ratio)
     assert largest > 0.01
@@ -155,31 +156,40 @@ def log_probability(
 ) -> float:
     """Exact log-probability of a whole output under a batch, by the slow twins."""
     params, writer = generator.params, generator.writer
-    table = np.asarray(generator.decoder.weights)
+    table, stop = np.asarray(generator.decoder.weights), writer.tokenizer.stop_tokens
     types = [tables.type_of(p) for p in writer.private_prompts('sports', held)]
     public_type = tables.type_of(writer.public_prompt('sports'))
-    settings = oracles.Mechanism.of(params, writer.tokenizer.stop_tokens)
-    released = writer.released_tokens(table.shape[-1])
-    total, below, state, offset = 0.0, [], tables.STATES, 0
-    for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
-        logits, public = table[np.array(types, int), state], table[public_type, state]
-        scores = public / params.public_temperature
-        if is_private:
-            scores = settings.private_scores(logits, public, released)
-        allowed = settings.allowed(public, released)
-        if settings.aggregate in ADDS_PUBLIC_LOGITS:  # the sampler's range
-            top = public[released].max()
-            allowed &= public >= top - 2 * (15 * params.temperature - params.clip_bound)
-        total += oracles.log_softmax(np.where(allowed, scores, -1e9).astype(np.float64))[token]
-        if params.threshold is not None:
-            d = float(oracles.distance(logits, public, params.batch_size))
+    narrows = writer.structure is not None
+    settings = dataclasses.replace(oracles.Mechanism.of(params, stop), narrows=narrows)
+    masks = oracles.vocabulary(writer.released_tokens(table.shape[-1]))
+    if narrows:
+        released = frozenset(np.flatnonzero(writer.released_tokens(table.shape[-1])).tolist())
+        masks = oracles.grammar(
+            PREFIXES.__contains__, VALID.__contains__, writer.tokenizer.token_bytes(), released, stop
+        )
+    total, below, example, state = 0.0, list[float](), tuple[int, ...](), tables.STATES
+    for token, is_private, is_chosen in zip(stream.tokens.tolist(), stream.is_private, stream.is_chosen):
+        if is_chosen:
+            logits, public = table[np.array(types, int), state], table[public_type, state]
+            mask = masks(example)
+            assert mask[token] and mask.sum() > 1
+            allowed = settings.allowed(public, mask)
+            if settings.aggregate in ADDS_PUBLIC_LOGITS and not narrows:  # the sampler's range
+                allowed &= public >= public[mask].max() - 2 * (15 * params.temperature - params.clip_bound)
+            scores = public / params.public_temperature
             if is_private:
-                total += oracles.log_run_probability(below, [d], params.threshold, settings)
-            below = [] if is_private else [*below, d]
-        ended = token in writer.tokenizer.stop_tokens or offset + 1 == params.max_example_tokens
-        state = tables.STATES if ended else tables.next_state(state, token, offset)
-        offset = 0 if ended else offset + 1
+                scores = settings.private_scores(logits, public, mask)
+            total += oracles.log_softmax(np.where(allowed, scores, -1e9).astype(np.float64))[token]
+            if params.threshold is not None:
+                d = float(settings.distance(logits, public, mask))
+                if is_private:
+                    total += oracles.log_run_probability(below, [d], params.threshold, settings)
+                below = [] if is_private else [*below, d]
+        ended = token in stop or len(example) + 1 == params.max_example_tokens
+        state = tables.STATES if ended else tables.next_state(state, token, len(example))
+        example = () if ended else (*example, token)
     if below:
+        assert params.threshold is not None
         total += oracles.log_run_probability(below, [], params.threshold, settings)
     return total
 
@@ -192,7 +202,7 @@ def test_an_output_tells_no_more_of_a_context_than_its_bound(
     generator: BatchGenerator, aggregate: str, k: int, mask: dict[str, float], texts: tuple[str, ...]
 ) -> None:
     found = with_params(generator, aggregate=aggregate, examples_per_context=k, **mask)
-    assert_within(found, batch(texts), log_probability)
+    assert_within(found, batch(texts))
 
 
 @pytest.mark.parametrize('aggregate', ['mean', 'difference'])
@@ -204,7 +214,7 @@ def test_without_clipping_an_output_tells_more_than_its_bound(
         oracles.Mechanism, 'of', lambda *arguments: dataclasses.replace(right(*arguments), c=None)
     )
     with pytest.raises(AssertionError, match='<='):
-        assert_within(with_params(generator, aggregate=aggregate), batch(), log_probability)
+        assert_within(with_params(generator, aggregate=aggregate), batch())
 
 
 @pytest.mark.parametrize('texts', [(), TEXTS[:1], TEXTS], ids=len)
@@ -266,57 +276,7 @@ MECHANISMS: dict[str, dict[str, typing.Any]] = {
 
 @pytest.fixture(scope='module')
 def structured() -> BatchGenerator:
-    vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
-    writer = prompts.PromptWriter(
-        template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200,
-        structure=Structure(regex=PATTERN),
-    )  # fmt: skip
-    table = tables.table_of(11, vocabulary.vocab_size)
-    return BatchGenerator(
-        decoder=tables.TableDecoder(table, micro_batch_size=8, max_example_tokens=24),
-        writer=writer,
-        params=LONGER,
-        run_id='audit',
-    )
-
-
-def structured_log_probability(
-    generator: BatchGenerator, held: typing.Sequence[records.Context], stream: TokenStream
-) -> float:
-    """Exact log-probability of a whole output under a batch, by the slow twins."""
-    params, writer = generator.params, generator.writer
-    table, stop = np.asarray(generator.decoder.weights), writer.tokenizer.stop_tokens
-    types = [tables.type_of(p) for p in writer.private_prompts('sports', held)]
-    public_type = tables.type_of(writer.public_prompt('sports'))
-    settings = dataclasses.replace(oracles.Mechanism.of(params, stop), narrows=True)
-    released = frozenset(np.flatnonzero(writer.released_tokens(table.shape[-1])).tolist())
-    masks = oracles.grammar(
-        PREFIXES.__contains__, VALID.__contains__, writer.tokenizer.token_bytes(), released, stop
-    )
-    total, below, example, state = 0.0, list[float](), tuple[int, ...](), tables.STATES
-    for token, is_private, is_chosen in zip(stream.tokens.tolist(), stream.is_private, stream.is_chosen):
-        if is_chosen:
-            logits, public, mask = (
-                table[np.array(types, int), state],
-                table[public_type, state],
-                masks(example),
-            )
-            assert mask[token] and mask.sum() > 1
-            allowed = settings.allowed(public, mask)
-            scores = settings.private_scores(logits, public, mask) if is_private else public / 1.5
-            total += oracles.log_softmax(np.where(allowed, scores, -1e9).astype(np.float64))[token]
-            if params.threshold is not None:
-                d = float(settings.distance(logits, public, mask))
-                if is_private:
-                    total += oracles.log_run_probability(below, [d], params.threshold, settings)
-                below = [] if is_private else [*below, d]
-        ended = token in stop or len(example) + 1 == params.max_example_tokens
-        state = tables.STATES if ended else tables.next_state(state, token, len(example))
-        example = () if ended else (*example, token)
-    if below:
-        assert params.threshold is not None
-        total += oracles.log_run_probability(below, [], params.threshold, settings)
-    return total
+    return generator_of(LONGER, Structure(regex=PATTERN))
 
 
 @pytest.mark.parametrize('name', MECHANISMS)
@@ -326,4 +286,4 @@ def test_where_texts_have_a_structure_forced_tokens_tell_nothing(
     found = with_params(structured, public_temperature=1.5, **MECHANISMS[name])
     held = batch(STRUCTURED)
     assert int((~found.decode(held, found.draws(held, KEYS[0])).is_chosen).sum()) > 3
-    assert_within(found, held, structured_log_probability)
+    assert_within(found, held)

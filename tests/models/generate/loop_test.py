@@ -24,7 +24,6 @@ from tests.models.generate.table import (
     DECODERS,
     PUBLIC,
     SPARSE,
-    STATES,
     TABLE,
     VOCAB,
     TableDecoder,
@@ -32,7 +31,6 @@ from tests.models.generate.table import (
     draws_of,
     logits_at_of,
     table_of,
-    type_of,
 )
 
 pytestmark = pytest.mark.heavy
@@ -219,14 +217,6 @@ def test_the_test_is_refused_where_a_vocabulary_leaves_its_sums_no_room(
         _decode(SPARSE, contexts_of(4), draws_of(SPARSE, 650))
 
 
-def test_a_smaller_cap_is_a_prefix_of_the_same_stream() -> None:
-    for number in range(5):
-        contexts, draws = contexts_of(5, number), draws_of(SPARSE, 500 + number)
-        whole = _decode(SPARSE, contexts, draws)
-        short = _decode(dataclasses.replace(SPARSE, max_private_tokens=2), contexts, draws)
-        assert short == whole[: len(short)] and sum(flag for _, flag in short) == 2
-
-
 def test_threshold_noise_is_refreshed_after_every_private_token_and_only_then() -> None:
     """The twin that keeps one threshold gives other streams; ours reads noise t after t private tokens."""
     stale = 0
@@ -240,48 +230,6 @@ def test_threshold_noise_is_refreshed_after_every_private_token_and_only_then() 
         flags = [flag for _, flag in _decode(SPARSE, contexts, forced)]
         assert flags == [True] * 4 + [False] * (SPARSE.max_batch_tokens - 4)
     assert stale >= 5
-
-
-def test_distance_noise_and_words_are_those_of_the_tokens_position() -> None:
-    params = dataclasses.replace(SPARSE, max_private_tokens=30)
-    draws = draws_of(params, 700)
-    pattern = np.where(np.arange(params.max_batch_tokens) % 3 == 0, 2**50, -(2**50))
-    stream = _decode(params, contexts_of(5), dataclasses.replace(draws, distance_noise=pattern))
-    assert [flag for _, flag in stream] == (pattern > 0).tolist()
-
-    whole = _decode(params, contexts_of(5), draws)
-    for position in (0, 7, 29):
-        words = draws.token_words.copy()
-        words[position] = ~words[position]
-        other = _decode(params, contexts_of(5), dataclasses.replace(draws, token_words=words))
-        assert other[:position] == whole[:position]
-
-
-def test_an_empty_batch_samples_its_private_tokens_uniformly() -> None:
-    """The zero vector: chi-square over 12 · 500 tokens at odds 1e-6."""
-    tokens = [
-        token
-        for number in range(500)
-        for token, _ in _decode(BASE, [], draws_of(BASE, 10_000 + number), stop=frozenset())
-    ]
-    counts = np.bincount(tokens, minlength=VOCAB)
-    assert counts.sum() == 12 * 500
-    statistic, degrees = oracles.chi_square(counts, np.full(VOCAB, 1 / VOCAB))
-    assert statistic <= oracles.chi_square_bound(degrees, ODDS)
-
-
-@pytest.mark.parametrize('params', [MEDIAN, DIFFERENCE], ids=['median', 'difference'])
-def test_an_empty_batch_samples_its_private_tokens_from_the_public_logits(params: MechanismParams) -> None:
-    """Clipped, or as they are (METHOD 2); chi-square over 3000 first tokens at odds 1e-6."""
-    one = dataclasses.replace(params, max_private_tokens=1, max_batch_tokens=1)
-    tokens = [_decode(one, [], draws_of(one, 20_000 + number))[0][0] for number in range(3000)]
-    public = TABLE[type_of(PUBLIC), STATES]
-    scores = oracles.clip(public, 3.0) if params is MEDIAN else public.astype(np.float64)
-    counts = np.bincount(tokens, minlength=VOCAB)
-    statistic, degrees = oracles.chi_square(counts, oracles.softmax(scores, 1.5))
-    assert degrees >= 2 and statistic <= oracles.chi_square_bound(degrees, ODDS)
-    statistic, degrees = oracles.chi_square(counts, np.full(VOCAB, 1 / VOCAB))
-    assert statistic > oracles.chi_square_bound(degrees, ODDS)
 
 
 # -------------------------------------------------------------------- ex-post losses

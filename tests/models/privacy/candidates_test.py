@@ -81,13 +81,6 @@ def test_candidates_equal_the_twin(aggregate: str, k: int | None) -> None:
                 assert int(found.index_of(found.token_at(jnp.int32(index)))) == index
 
 
-def test_what_a_slack_admits_beyond_the_candidates_is_left_out() -> None:
-    params = _params('difference', 2)
-    found = candidates.choose(jnp.ones(VOCAB, bool), jnp.zeros(VOCAB), params, params.strategy.allowed)
-    assert samples.allowed_of(found, VOCAB).nonzero()[0].tolist() == list(range(66))
-    assert oracles.top_k_plus(np.zeros(VOCAB), np.ones(VOCAB, bool), 2, 3, 2.0).sum() == VOCAB
-
-
 # ------------------------------------------------------- votes on the columns alone
 
 WEIGHTS = np.random.default_rng(1).normal(0, 1, (VOCAB, WIDTH)).astype(np.float32)

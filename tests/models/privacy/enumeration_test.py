@@ -25,8 +25,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, ex_post, mechanism
+from models.privacy import accounting, ex_post, mechanism, sparse_vector
 from models.privacy.aggregates import AGGREGATES, median_range
+from models.privacy.candidates import Narrowed
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
@@ -90,17 +91,25 @@ def _adversarial(vocab: int, length: int, clip_bound: float) -> Family:
     return Family(types.astype(np.float32), public.astype(np.float32), index, _subsets(5, 4))
 
 
-@functools.partial(jax.jit, static_argnames='params')
-def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
+@functools.partial(jax.jit, static_argnames=('params', 'narrows'))
+def _ours(
+    logits: jax.Array,
+    public: jax.Array,
+    allowed: jax.Array,
+    members: jax.Array,
+    params: MechanismParams,
+    narrows: bool,
+) -> tuple:
     """Scores `[D, N, V]`, distances `[D, N, 2]` and medians of our functions, for every dataset and prefix.
 
-    Of tokens that are no allowed candidates scores are −∞; without K all are.
+    Of tokens that are no allowed candidates scores are −∞; without K and masks all are.
     """
     vocab = public.shape[-1]
 
-    def at_prefix(rows: jax.Array, public_row: jax.Array, mask: jax.Array) -> tuple:
-        # Row 0 is the public prompt's, which counts as no context.
-        votes = samples.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
+    def at_prefix(rows: jax.Array, public_row: jax.Array, here: jax.Array, private: jax.Array) -> tuple:
+        mask = Narrowed(lambda: here, lambda tokens: here[tokens]) if narrows else here
+        public_rows = public_row[None] if params.needs_public_logits else None
+        votes = mechanism.tally(public_rows, (rows,), (private,), mask, params)
         found = votes.candidates
         tokens = jnp.arange(vocab) if found.tokens is None else found.tokens
 
@@ -115,24 +124,27 @@ def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: Mechan
         )
         return scores, votes.distance, ranges
 
-    over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
-    return jax.vmap(over_prefixes, in_axes=(None, None, 0))(logits, public, masks)
+    over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, 0, None))
+    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0))(logits, public, allowed, members)
 
 
-def _run_ours(family: Family, params: MechanismParams) -> tuple:
-    masks = np.zeros((len(family.datasets), len(family.logits)), bool)
+def _run_ours(family: Family, params: MechanismParams, masks: np.ndarray | None = None) -> tuple:
+    members = np.zeros((len(family.datasets), len(family.logits)), bool)
     for row, dataset in enumerate(family.datasets):
-        masks[row, list(dataset)] = True
-    return _ours(jnp.asarray(family.logits), jnp.asarray(family.public), jnp.asarray(masks), params)
+        members[row, list(dataset)] = True
+    allowed = np.ones(family.public.shape, bool) if masks is None else masks
+    return _ours(family.logits, family.public, allowed, members, params, masks is not None)
 
 
-def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
-    """What our float32 functions make of every dataset of a family."""
-    scores, distances = map(np.asarray, _run_ours(family, params)[:2])
+def our_steps(
+    family: Family, params: MechanismParams, masks: np.ndarray | None = None
+) -> dict[tuple[int, ...], oracles.Steps]:
+    """What our float32 functions make of every dataset of a family, with narrowed masks `[N, V]`."""
+    scores, distances = map(np.asarray, _run_ours(family, params, masks)[:2])
     distances = samples.distance_of(distances, params)
     allowed = np.isfinite(scores)
     # What may be sampled is the same whatever a dataset holds.
-    assert (allowed == allowed[:1]).all()
+    assert (allowed == allowed[:1]).all() and (masks is None or not (allowed & ~masks).any())
     public = family.public.astype(np.float64) / params.public_temperature
     public = oracles.log_softmax(np.where(allowed[0], public, -np.inf))
     return {
@@ -145,18 +157,26 @@ def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], 
     }
 
 
-def oracle_steps(family: Family, settings: oracles.Mechanism) -> dict[tuple[int, ...], oracles.Steps]:
+def oracle_steps(
+    family: Family, settings: oracles.Mechanism, masks: np.ndarray | None = None
+) -> dict[tuple[int, ...], oracles.Steps]:
     """The same from the float64 twin."""
-    return {d: oracles.steps_of(family.logits[list(d)], family.public, settings) for d in family.datasets}
+    return {
+        d: oracles.steps_of(family.logits[list(d)], family.public, settings, masks) for d in family.datasets
+    }
 
 
 def distributions(
-    family: Family, steps: dict[tuple[int, ...], oracles.Steps], settings: oracles.Mechanism
+    family: Family,
+    steps: dict[tuple[int, ...], oracles.Steps],
+    settings: oracles.Mechanism,
+    masks: np.ndarray | None = None,
 ) -> dict[tuple[int, ...], np.ndarray]:
     """Exact log-probability of every output, for every dataset."""
-    outputs = oracles.outputs_of(family.vocab, settings)
+    outputs = oracles.outputs_of(family.vocab, settings, masks, family.index)
     positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
-    logs = {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
+    with np.errstate(divide='ignore'):
+        logs = {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
     # Outputs that no dataset can give, and never one that only some can.
     possible = np.isfinite(next(iter(logs.values())))
     assert all((np.isfinite(found) == possible).all() for found in logs.values())
@@ -476,7 +496,7 @@ def _reported(
             loss = ex_post.BatchLoss(
                 batch_id='', minus_log_alpha=sides[0], log_beta=sides[1], places=places, is_private=flags
             )
-            runs = loss.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
+            runs = loss.sparse_vector_runs() * sparse_vector.pure_cost(params)
             assert loss.epsilon(params) == pytest.approx(max(map(sum, sides)) + runs)
             sums.append([sum(side) + runs for side in sides])
         result[dataset] = np.array(sums).T
@@ -567,9 +587,7 @@ def test_the_run_left_open_has_to_be_paid_for() -> None:
     assert _worst_over_loss(family.added(), logs, reported) <= SLACK
     outputs = oracles.outputs_of(2, oracles.Mechanism.of(params))
     is_open = np.array([[not output[-1][1]] for output in outputs]).T
-    forgetful = {
-        d: sums - is_open * accounting.sparse_vector_pure_cost(params) for d, sums in reported.items()
-    }
+    forgetful = {d: sums - is_open * sparse_vector.pure_cost(params) for d, sums in reported.items()}
     assert _worst_over_loss(family.added(), logs, forgetful) > 0.5
 
 
@@ -675,21 +693,4 @@ def test_the_integral_over_the_threshold_equals_mpmath(below: list, above: list,
     exact = mpmath.quad(integrand, [-mpmath.inf, *kinks, mpmath.inf])
     assert oracles.log_run_probability(below, above, 0.5, settings) == pytest.approx(
         float(mpmath.log(exact)), abs=1e-11
-    )
-
-
-def test_one_run_has_the_closed_form_of_two_laplaces() -> None:
-    """P(d + Lap(2σ) ≥ θ + Lap(σ)) by hand.
-
-    The difference of the two noises has density (2e^{−|x|/2σ} − e^{−|x|/σ})/(6σ), so its tail past
-    x >= 0 is (4e^{−x/2σ} − e^{−x/σ})/6.
-    """
-    sigma, theta, d = 0.3, 0.9, 0.2
-    settings = oracles.Mechanism(
-        s=1, c=1.0, tau=1.0, r=1, theta=theta, sigma=sigma, max_tokens=1, max_example_tokens=1
-    )
-    gap = (theta - d) / sigma
-    expected = (4 * math.exp(-gap / 2) - math.exp(-gap)) / 6
-    assert oracles.log_run_probability([], [d], theta, settings) == pytest.approx(
-        math.log(expected), abs=1e-12
     )

@@ -1,6 +1,6 @@
 """Noise of whole numbers: its exact distribution, and of what it is a function.
 
-Keys are fixed, so every test but those with OpenDP is deterministic; the odds stated are those of a random
+Keys are fixed, so every test is deterministic; the odds stated are those of a random
 key.
 """
 
@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from models.privacy import counts, grid
+from models.privacy import grid
 from models.privacy.grid import NoiseSource, add_noise
 from models.privacy.randomness import RunKey
 from tests.oracles import goodness_of_fit
-from tests.oracles import text_votes as oracle
 from tests.samples import SECRET, noise_source
 
 DRAWS = 40_000
@@ -32,70 +31,15 @@ def draws(variance: Fraction, name: str = 'draws') -> np.ndarray:
     return add_noise(np.zeros(DRAWS, np.int64), variance, noise_source(name))
 
 
-def edges_of(scale: float) -> np.ndarray:
-    """Ends of 60 cells of about equal mass, or of one whole number each where the scale is small."""
-    reach = math.ceil(8 * scale) + 2
-    mass = np.exp(oracle.log_mass(scale, reach))
-    return np.unique(np.searchsorted(np.cumsum(mass), np.arange(1, 60) / 60) - reach)
-
-
-def fit(found: np.ndarray, scale: float) -> float:
-    """p-value of Pearson's test of draws against the closed form of a scale."""
-    edges, reach = edges_of(scale), math.ceil(8 * scale) + 2
-    cells = np.searchsorted(edges, np.arange(-reach, reach + 1))
-    probabilities = np.bincount(cells, np.exp(oracle.log_mass(scale, reach)), minlength=len(edges) + 1)
-    observed = np.bincount(np.searchsorted(edges, found), minlength=len(edges) + 1)
-    statistic, degrees = goodness_of_fit.chi_square(observed, probabilities / probabilities.sum())
-    return float(stats.chi2.sf(statistic, degrees))
-
-
 # ---------------------------------------------------------------- the distribution
 
 
 @pytest.mark.parametrize('variance', VARIANCES, ids=float)
 def test_draws_are_the_discrete_gaussian_of_its_variance(variance: Fraction) -> None:
     found, scale = draws(variance), math.sqrt(variance)
-    assert fit(found, scale) > FALSE_ALARM
+    assert goodness_of_fit.discrete_gaussian(found, scale) > FALSE_ALARM
     for wrong in (0.9 * scale, 1.1 * scale):
-        assert fit(found, wrong) < FALSE_ALARM
-
-
-@pytest.mark.first
-@pytest.mark.heavy
-@pytest.mark.parametrize('scale', [0.5, 1.0, 30.0])
-def test_opendp_draws_the_same_distribution(scale: float) -> None:
-    """Both samples in one table of two rows; a scale 10 % off is noticed there too."""
-    import opendp.prelude as dp
-
-    dp.enable_features('contrib')
-    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
-
-    def theirs(of: float) -> np.ndarray:
-        return np.array(dp.m.make_gaussian(*space, scale=of)([0] * DRAWS))
-
-    def agree(one: np.ndarray, other: np.ndarray) -> float:
-        edges = edges_of(scale)
-        table = [np.bincount(np.searchsorted(edges, of), minlength=len(edges) + 1) for of in (one, other)]
-        seen = np.array(table)[:, np.sum(table, axis=0) >= 20]
-        return float(stats.chi2_contingency(seen, correction=False).pvalue)
-
-    ours = draws(Fraction(scale) ** 2)
-    assert agree(ours, theirs(scale)) > FALSE_ALARM
-    for wrong in (0.9 * scale, 1.1 * scale):
-        assert agree(ours, theirs(wrong)) < FALSE_ALARM
-
-
-@pytest.mark.parametrize('rho', [0.5, 0.005, 3e-5])
-@pytest.mark.parametrize('sensitivity', [1, 2**16])
-def test_opendp_has_the_price_of_the_variance(rho: float, sensitivity: int) -> None:
-    import opendp.prelude as dp
-
-    dp.enable_features('contrib')
-    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
-    scale = math.sqrt(counts.gaussian_variance(rho, sensitivity))
-    assert dp.m.make_gaussian(*space, scale=scale).map(float(sensitivity)) == pytest.approx(rho, rel=1e-9)
-    # In whole numbers the price is rho to the last bit.
-    assert sensitivity**2 / (2 * counts.gaussian_variance(rho, sensitivity)) == Fraction(rho)
+        assert goodness_of_fit.discrete_gaussian(found, wrong) < FALSE_ALARM
 
 
 def test_zero_that_counts_twice_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +51,9 @@ def test_zero_that_counts_twice_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         whole = sum(1 for _ in iter(lambda: grid._falls_exponentially(1, 1, words), False))
         return (rest + scale * whole) * (-1 if next(words) & 1 else 1)
 
-    assert fit(draws(Fraction(1)), 1.0) > FALSE_ALARM
+    assert goodness_of_fit.discrete_gaussian(draws(Fraction(1)), 1.0) > FALSE_ALARM
     monkeypatch.setattr(grid, '_discrete_laplace', twin)
-    assert fit(draws(Fraction(1)), 1.0) < FALSE_ALARM
+    assert goodness_of_fit.discrete_gaussian(draws(Fraction(1)), 1.0) < FALSE_ALARM
 
 
 @pytest.mark.parametrize('gamma', [Fraction(0), Fraction(1, 7), Fraction(1), Fraction(12, 5)])
@@ -206,16 +150,6 @@ def test_noise_of_the_operating_system_is_told() -> None:
         return add_noise(table, variance, NoiseSource(RunKey.new(), source.name))
 
     assert (twin(TABLE, WIDE, noise_source('table')) != twin(TABLE, WIDE, noise_source('table'))).all()
-
-
-def test_cells_and_tables_have_independent_noise() -> None:
-    found, near = draws(Fraction(100)), np.zeros(DRAWS, np.int64)
-    near[0] = 1
-    other = add_noise(near, Fraction(100), noise_source('draws')) - near
-    # Six standard deviations of a correlation of independent draws: odds 2e-9 each.
-    limit = 6 / math.sqrt(DRAWS / 2)
-    assert abs(np.corrcoef(found[::2], found[1::2])[0, 1]) < limit
-    assert abs(np.corrcoef(found, other)[0, 1]) < limit
 
 
 def test_draws_are_pinned_so_that_a_resumed_run_draws_what_it_drew() -> None:

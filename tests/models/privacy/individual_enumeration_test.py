@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from models.privacy import accounting, mechanism
+from models.privacy.candidates import Narrowed
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
@@ -133,28 +134,43 @@ def twins(family: Family, settings: oracles.Individual) -> Logs:
     }
 
 
-@functools.partial(jax.jit, static_argnames='params')
+@functools.partial(jax.jit, static_argnames=('params', 'narrows'))
 def _step(
-    logits: jax.Array, reference: jax.Array, held: jax.Array, spent: jax.Array, params: MechanismParams
+    logits: jax.Array,
+    reference: jax.Array,
+    allowed: jax.Array,
+    held: jax.Array,
+    spent: jax.Array,
+    params: MechanismParams,
+    narrows: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Scores `[D, P, V]` and what is spent `[D, P, types]`, of D datasets at P prefixes."""
     vocab = logits.shape[-1]
 
-    def at(rows: jax.Array, public: jax.Array, mask: jax.Array, before: jax.Array) -> tuple:
-        votes = mechanism.tally(public, (rows,), (mask,), jnp.ones(vocab, bool), params)
+    def at(
+        rows: jax.Array, public: jax.Array, here: jax.Array, members: jax.Array, before: jax.Array
+    ) -> tuple:
+        mask = Narrowed(lambda: here, lambda tokens: here[tokens]) if narrows else here
+        votes = mechanism.tally(public, (rows,), (members,), mask, params)
         votes, (after,), _ = mechanism.settle(votes, (before,), params)
         found = votes.candidates
         tokens = jnp.arange(vocab) if found.tokens is None else found.tokens
         scores = jnp.where(found.allowed, mechanism.aggregate(votes, params) / params.temperature, -jnp.inf)
         return jnp.full(vocab, -jnp.inf).at[tokens].set(scores), after
 
-    over_prefixes = jax.vmap(at, in_axes=(1, 1, None, 0))
-    return jax.vmap(over_prefixes, in_axes=(None, None, 0, 0))(logits, reference, held, spent)
+    over_prefixes = jax.vmap(at, in_axes=(1, 1, 0, None, 0))
+    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0, 0))(logits, reference, allowed, held, spent)
 
 
-def ours(family: Family, params: MechanismParams, stop: frozenset[int]) -> tuple[Logs, np.ndarray]:
-    """The same by our functions, and what each type has spent at the end `[D, streams, types]`."""
+def ours(
+    family: Family, params: MechanismParams, stop: frozenset[int], masks: np.ndarray | None = None
+) -> tuple[Logs, np.ndarray]:
+    """The same by our functions, and what each type has spent at the end `[D, streams, types]`.
+
+    With narrowed masks `[N, V]` a token that is alone is given, and not priced.
+    """
     settings, datasets = oracles.Individual.of(params, stop), family.datasets()
+    allowed = np.ones(family.public.shape, bool) if masks is None else masks
     held = np.zeros((len(datasets), len(family.logits)), bool)
     for row, dataset in enumerate(datasets):
         held[row, list(dataset)] = True
@@ -166,10 +182,15 @@ def ours(family: Family, params: MechanismParams, stop: frozenset[int]) -> tuple
     for _ in range(params.max_batch_tokens):
         places = [family.index[oracles.example_of(stream, settings)] for stream in streams]
         padded = np.resize(places, most)
-        scores, after = _step(family.logits[:, padded], family.reference[:, padded], held, spent, params)
-        logs = oracles.log_softmax(np.asarray(scores, np.float64)[:, : len(streams)])
+        rows, public = family.logits[:, padded], family.reference[:, padded]
+        narrows = masks is not None
+        scores, after = map(np.array, _step(rows, public, allowed[padded], held, spent, params, narrows))
+        is_forced = allowed[padded].sum(axis=1) == 1
+        after[:, is_forced] = spent[:, is_forced]
+        scores[:, is_forced] = np.where(allowed[padded][is_forced], 0.0, -np.inf)
+        logs = oracles.log_softmax(scores.astype(np.float64)[:, : len(streams)])
         total = (total[:, :, None] + logs).reshape(len(datasets), -1)
-        paid = np.repeat(np.asarray(after)[:, : len(streams)], family.vocab, axis=1)
+        paid = np.repeat(after[:, : len(streams)], family.vocab, axis=1)
         spent[:, : min(most, paid.shape[1])] = paid[:, :most]
         streams = [(*stream, token) for stream in streams for token in range(family.vocab)]
     assert (paid[np.broadcast_to(~held[:, None], paid.shape)] == 0).all()

@@ -301,19 +301,6 @@ def test_the_mean_of_a_vote_under_the_reference_is_not_negative(name: str, colum
         assert means_of(np.asarray(found.counts), public, allowed, hotter).min() < 0
 
 
-def test_a_row_that_says_nothing_votes_and_pays_nothing() -> None:
-    rng = np.random.default_rng(2)
-    public, allowed = rng.normal(0, 2, 64).astype(np.float32), np.ones(64, bool)
-    differences = rng.normal(0, 0.5, (5, 64)).astype(np.float32)
-    spoilt = differences.copy()
-    spoilt[3] = np.nan
-    right, found = (_votes_of(rows, public, allowed, PARAMS) for rows in (differences, spoilt))
-    assert (np.asarray(found.counts)[3] == 0).all() and found.prices[3] == 0 and right.prices[3] > 0
-    rest = [0, 1, 2, 4]
-    np.testing.assert_array_equal(np.asarray(found.counts)[rest], np.asarray(right.counts)[rest])
-    np.testing.assert_array_equal(np.asarray(found.prices)[rest], np.asarray(right.prices)[rest])
-
-
 @pytest.mark.parametrize('broken', [np.nan, np.inf, -np.inf])
 def test_a_row_of_logits_that_is_not_finite_votes_and_pays_nothing(broken: float) -> None:
     """Whatever the others do, and wherever the one logit that is no number."""

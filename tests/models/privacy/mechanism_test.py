@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.privacy import candidates, mechanism, sampling, sparse_vector, whole_numbers
-from models.privacy.aggregates import AGGREGATES, aggregate, median_range
+from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles, samples
@@ -25,44 +25,8 @@ KEY = RunKey(bytes(range(32)))
 ODDS = 1e-6  # false alarms of a statistical test
 DRAWS = 200_000
 
-DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
-MEDIAN = dataclasses.replace(PARAMS, aggregate='median')
 
 # ------------------------------------------------------------------------ votes
-
-BROKEN = {
-    'nan': [np.nan, 0, 0, 0, 0],
-    'inf': [np.inf, 0, 0, 0, 0],
-    'minus inf': [-np.inf, 0, 1, 0, 0],
-    'all nan': [np.nan] * 5,
-    'both infinities': [np.inf, -np.inf, 0, 0, 0],
-    'overflow': [3.4e38, -3.4e38, 0, 0, 0],
-}
-
-
-@pytest.mark.parametrize('name', BROKEN)
-def test_a_broken_row_costs_no_more_than_any_other(name: str) -> None:
-    """It moves the sums by its own bounded vote, and leaves those of the other rows as they are."""
-    rng = np.random.default_rng(2)
-    logits = rng.normal(0, 3, (4, 5)).astype(np.float32)
-    logits[2] = BROKEN[name]
-    mask = np.array([True, True, True, True])
-    without = np.array([True, True, False, True])
-    votes = samples.tally((jnp.asarray(logits),), (jnp.asarray(mask),), PARAMS)
-    others = samples.tally((jnp.asarray(logits),), (jnp.asarray(without),), PARAMS)
-    moved = whole_numbers.integers(votes.tallied) - whole_numbers.integers(others.tallied)
-    limit = aggregate.vote_limit(PARAMS.clip_bound)
-    assert (np.abs(moved) <= limit).all() and limit * aggregate.quantum(
-        PARAMS.clip_bound
-    ) <= PARAMS.clip_bound
-    sums = [
-        whole_numbers.integers(sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),)))
-        for m in (mask, without)
-    ]
-    mass = sums[0] - sums[1]
-    assert (mass >= 0).all() and mass.sum() <= sparse_vector.MASS
-    if not np.isfinite(logits[2]).all():
-        assert (moved == -limit).all() and not mass.any()
 
 
 def test_rows_that_are_not_private_vote_nothing_whatever_they_hold() -> None:
@@ -166,32 +130,6 @@ def test_one_unit_moves_aggregate_and_distance_by_their_sensitivities_at_most(
     assert 0.99 < distance_move <= 1, 'whole numbers: no rounding'
 
 
-@pytest.mark.parametrize('kind', ['difference', 'median'])
-@pytest.mark.parametrize('fill', [(5, 3), (8,), (2, 2, 2, 2), (1, 0, 7)])
-def test_micro_batches_and_padding_change_no_aggregate(kind: str, fill: tuple[int, ...]) -> None:
-    params = DIFFERENCE if kind == 'difference' else MEDIAN
-    rng = np.random.default_rng(2)
-    public, logits = rng.normal(0, 4, (1, 9)), rng.normal(0, 4, (8, 9))
-    settings_ = oracles.Mechanism(
-        s=4, c=3.0, tau=1.0, r=1, max_tokens=1, max_example_tokens=1, aggregate=params.aggregate
-    )
-    parts, masks, start = [], [], 0
-    for number, private in enumerate(fill):
-        rows = np.full((9, 9), 1e30)
-        rows[:1] = public if number == 0 else rows[:1]
-        rows[1 : 1 + private] = logits[start : start + private]
-        mask = (np.arange(9) >= 1) & (np.arange(9) < 1 + private)
-        parts.append(jnp.asarray(rows, jnp.float32))
-        masks.append(jnp.asarray(mask))
-        start += private
-    votes = samples.tally(tuple(parts), tuple(masks), params)
-    np.testing.assert_array_equal(votes.candidates.public_logits, public[0].astype(np.float32))
-    expected = settings_.private_scores(logits, public[0])
-    np.testing.assert_allclose(mechanism.aggregate(votes, params), expected, rtol=1e-5, atol=1e-5)
-    distance = oracles.distance(logits, public[0], params.batch_size)
-    assert samples.distance_of(votes.distance, params) == pytest.approx(distance, abs=1e-5)
-
-
 @pytest.mark.parametrize('kind', list(AGGREGATES))
 @pytest.mark.parametrize('rows', [0, 3, 6])
 def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, rows: int) -> None:
@@ -214,16 +152,6 @@ def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, r
         expected = oracles.softmax(settings_.private_scores(logits, public))
         statistic, degrees = oracles.chi_square(counts, expected)
         assert (statistic <= oracles.chi_square_bound(degrees, ODDS)) == (other == kind)
-
-
-def test_only_the_median_has_medians() -> None:
-    rows, mask = (jnp.ones((3, 5)),), (jnp.ones(3, bool),)
-    for params in (PARAMS, DIFFERENCE):
-        assert not isinstance(samples.tally(rows, mask, params).tallied, median_range.Medians)
-    medians = samples.tally(rows, mask, MEDIAN).tallied
-    assert (
-        isinstance(medians, median_range.Medians) and (np.asarray(medians.middle) == PARAMS.clip_bound).all()
-    )
 
 
 def test_aggregate_divides_by_the_public_batch_size() -> None:

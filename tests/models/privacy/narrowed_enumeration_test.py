@@ -6,22 +6,28 @@ without a vote.
 """
 
 import dataclasses
-import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from models.constraints import LongEnough, Vocabulary
-from models.privacy import accounting, candidates, mechanism
+from models.privacy import accounting, candidates
 from models.privacy.candidates import Narrowed
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
 from tests.models.privacy import enumeration_test, individual_enumeration_test
-from tests.models.privacy.enumeration_test import SLACK, Family, pure_cost, worst_excess
+from tests.models.privacy.enumeration_test import (
+    SLACK,
+    Family,
+    distributions,
+    oracle_steps,
+    our_steps,
+    pure_cost,
+    worst_excess,
+)
 
 pytestmark = pytest.mark.heavy
 
@@ -72,67 +78,6 @@ def case(name: str) -> tuple[Family, MechanismParams, np.ndarray]:
     return family, params, masks_of(family.index)
 
 
-@functools.partial(jax.jit, static_argnames='params')
-def _ours(
-    logits: jax.Array, public: jax.Array, held: jax.Array, masks: jax.Array, params: MechanismParams
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Scores and allowed `[D, N, V]` and distances `[D, N, 2]` of our functions."""
-
-    def at(rows: jax.Array, public_row: jax.Array, mask: jax.Array, members: jax.Array) -> tuple:
-        narrowed = Narrowed(lambda: mask, lambda tokens: mask[tokens])
-        public_rows = public_row[None] if params.needs_public_logits else None
-        votes = mechanism.tally(public_rows, (rows,), (members,), narrowed, params)
-        return mechanism.aggregate(votes, params), votes.candidates.allowed, votes.distance
-
-    over_prefixes = jax.vmap(at, in_axes=(1, 0, 0, None))
-    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0))(logits, public, masks, held)
-
-
-def our_steps(
-    family: Family, params: MechanismParams, masks: np.ndarray
-) -> dict[tuple[int, ...], oracles.Steps]:
-    held = np.zeros((len(family.datasets), len(family.logits)), bool)
-    for row, dataset in enumerate(family.datasets):
-        held[row, list(dataset)] = True
-    scores, allowed, distances = map(np.asarray, _ours(family.logits, family.public, held, masks, params))
-    assert (allowed == allowed[:1]).all() and not (allowed & ~masks).any()
-    public = np.where(allowed[0], family.public.astype(np.float64) / params.public_temperature, -np.inf)
-    return {
-        dataset: oracles.Steps(
-            oracles.log_softmax(
-                np.where(allowed[row], scores[row].astype(np.float64) / params.temperature, -np.inf)
-            ),
-            oracles.log_softmax(public),
-            samples.distance_of(distances[row], params),
-        )
-        for row, dataset in enumerate(family.datasets)
-    }
-
-
-def twin_steps(
-    family: Family, settings: oracles.Mechanism, masks: np.ndarray
-) -> dict[tuple[int, ...], oracles.Steps]:
-    return {
-        d: oracles.steps_of(family.logits[list(d)], family.public, settings, masks) for d in family.datasets
-    }
-
-
-def distributions(
-    family: Family,
-    steps: dict[tuple[int, ...], oracles.Steps],
-    settings: oracles.Mechanism,
-    masks: np.ndarray,
-) -> dict[tuple[int, ...], np.ndarray]:
-    """Exact log-probability of every possible output, for every dataset."""
-    outputs = oracles.outputs_of(family.vocab, settings, masks, family.index)
-    positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
-    with np.errstate(divide='ignore'):
-        logs = {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
-    may = np.isfinite(next(iter(logs.values())))
-    assert all((np.isfinite(found) == may).all() for found in logs.values())
-    return {d: found[may] for d, found in logs.items()}
-
-
 def settings_of(params: MechanismParams) -> oracles.Mechanism:
     return dataclasses.replace(oracles.Mechanism.of(params), narrows=True)
 
@@ -141,7 +86,7 @@ def settings_of(params: MechanismParams) -> oracles.Mechanism:
 def test_forced_tokens_and_narrowed_votes_cost_no_more_than_the_private_tokens(name: str) -> None:
     family, params, masks = case(name)
     settings = settings_of(params)
-    ours, twin = our_steps(family, params, masks), twin_steps(family, settings, masks)
+    ours, twin = our_steps(family, params, masks), oracle_steps(family, settings, masks)
     for dataset in family.datasets:
         for field in ('private_log', 'public_log') if params.uses_sparse_vector else ('private_log',):
             np.testing.assert_allclose(
@@ -167,7 +112,7 @@ def test_a_forced_token_that_is_charged_is_within_the_price_and_not_free(name: s
     family, params, masks = case(name)
     right = settings_of(params)
     charged = dataclasses.replace(right, charges_forced=True)
-    logs = distributions(family, twin_steps(family, charged, masks), charged, masks)
+    logs = distributions(family, oracle_steps(family, charged, masks), charged, masks)
     rho = accounting.generation_rho(params)
     assert worst_excess(family.added(), logs, rho, pure_cost(params)) <= 1 + 1e-9
 
@@ -220,7 +165,7 @@ def long_enough(name: str) -> tuple[Family, MechanismParams, np.ndarray, oracles
 @pytest.mark.parametrize('name', SETTINGS)
 def test_an_example_that_may_not_end_yet_costs_no_more_than_the_private_tokens(name: str) -> None:
     family, params, masks, settings = long_enough(name)
-    ours, twin = our_steps(family, params, masks), twin_steps(family, settings, masks)
+    ours, twin = our_steps(family, params, masks), oracle_steps(family, settings, masks)
     logs, exact = (distributions(family, steps, settings, masks) for steps in (ours, twin))
     for dataset in family.datasets:
         np.testing.assert_allclose(logs[dataset], exact[dataset], rtol=1e-4, atol=1e-4)
@@ -235,7 +180,7 @@ def test_an_end_that_is_struck_out_after_the_votes_is_another_distribution(name:
     family, params, masks, right = long_enough(name)
     late = dataclasses.replace(right, masks_late=True)
     ours = distributions(family, our_steps(family, params, masks), right, masks)
-    logs = distributions(family, twin_steps(family, late, masks), late, masks)
+    logs = distributions(family, oracle_steps(family, late, masks), late, masks)
     assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.01
 
 
@@ -247,7 +192,7 @@ def test_a_mask_applied_after_the_votes_is_another_distribution() -> None:
         right = settings_of(params)
         late = dataclasses.replace(right, masks_late=True)
         ours = distributions(family, our_steps(family, params, masks), right, masks)
-        logs = distributions(family, twin_steps(family, late, masks), late, masks)
+        logs = distributions(family, oracle_steps(family, late, masks), late, masks)
         assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.05
 
 
@@ -256,7 +201,7 @@ def test_a_distance_that_is_not_renormalised_is_another_distribution() -> None:
     right = settings_of(params)
     ours = distributions(family, our_steps(family, params, masks), right, masks)
     bare = dataclasses.replace(right, renormalises='nothing')
-    logs = distributions(family, twin_steps(family, bare, masks), bare, masks)
+    logs = distributions(family, oracle_steps(family, bare, masks), bare, masks)
     assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.01
 
 
@@ -296,7 +241,7 @@ def test_a_sum_that_is_renormalised_breaks_the_pure_price() -> None:
     ours = distributions(family, our_steps(family, params, masks), right, masks)
     assert worst_excess(family.added(), ours, rho, pure) <= 1 + SLACK
     spoilt = dataclasses.replace(right, renormalises='average')
-    logs = distributions(family, twin_steps(family, spoilt, masks), spoilt, masks)
+    logs = distributions(family, oracle_steps(family, spoilt, masks), spoilt, masks)
     assert worst_excess(family.added(), logs, rho, pure) > 1.2
 
 
@@ -314,62 +259,6 @@ def _some_masks(family: individual_enumeration_test.Family) -> np.ndarray:
         if prefix[-1:] == (0,):
             masks[place] = np.arange(family.vocab) == family.vocab - 1
     return masks
-
-
-@functools.partial(jax.jit, static_argnames='params')
-def _step(
-    logits: jax.Array,
-    reference: jax.Array,
-    masks: jax.Array,
-    held: jax.Array,
-    spent: jax.Array,
-    params: MechanismParams,
-) -> tuple[jax.Array, jax.Array]:
-    """Scores `[D, P, V]` and what is spent `[D, P, types]`, of D datasets at P prefixes."""
-
-    def at(
-        rows: jax.Array, public: jax.Array, mask: jax.Array, members: jax.Array, before: jax.Array
-    ) -> tuple:
-        narrowed = Narrowed(lambda: mask, lambda tokens: mask[tokens])
-        votes = mechanism.tally(public, (rows,), (members,), narrowed, params)
-        votes, (after,), _ = mechanism.settle(votes, (before,), params)
-        found = votes.candidates
-        return jnp.where(
-            found.allowed, mechanism.aggregate(votes, params) / params.temperature, -jnp.inf
-        ), after
-
-    over_prefixes = jax.vmap(at, in_axes=(1, 1, 0, None, 0))
-    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0, 0))(logits, reference, masks, held, spent)
-
-
-def _individual(
-    family: individual_enumeration_test.Family,
-    params: MechanismParams,
-    masks: np.ndarray,
-    stop: frozenset[int],
-) -> individual_enumeration_test.Logs:
-    """The exact log-probability of every stream by our functions; a forced token is given, and not priced."""
-    settings, datasets = oracles.Individual.of(params, stop), family.datasets()
-    held = np.zeros((len(datasets), len(family.logits)), bool)
-    for row, dataset in enumerate(datasets):
-        held[row, list(dataset)] = True
-    spent = np.zeros((len(datasets), 1, len(family.logits)), np.float32)
-    total, streams = np.zeros((len(datasets), 1)), [()]
-    for _ in range(params.max_batch_tokens):
-        places = [family.index[oracles.example_of(stream, settings)] for stream in streams]
-        scores, after = map(
-            np.array,
-            _step(family.logits[:, places], family.reference[:, places], masks[places], held, spent, params),
-        )
-        is_forced = masks[places].sum(axis=1) == 1
-        after[:, is_forced] = spent[:, is_forced]
-        scores[:, is_forced] = np.where(masks[places][is_forced], 0.0, -np.inf)
-        total = (total[:, :, None] + oracles.log_softmax(scores.astype(np.float64))).reshape(
-            len(datasets), -1
-        )
-        spent = np.repeat(after, family.vocab, axis=1)
-        streams = [(*stream, token) for stream in streams for token in range(family.vocab)]
-    return dict(zip(datasets, total, strict=True))
 
 
 def _long_enough_masks(family: individual_enumeration_test.Family, stop: frozenset[int]) -> np.ndarray:
@@ -390,7 +279,7 @@ def test_a_masked_stream_costs_at_most_the_budget_of_one_context(name: str, is_l
     exact = {
         d: oracles.individual_log_distribution(steps, d, settings, family.index) for d in family.datasets()
     }
-    found = _individual(family, params, masks, stop)
+    found, _ = individual_enumeration_test.ours(family, params, stop, masks)
     for dataset in family.datasets():
         np.testing.assert_allclose(found[dataset], exact[dataset], rtol=0, atol=2e-4)
         assert np.exp(found[dataset]).sum() == pytest.approx(1, abs=1e-9)

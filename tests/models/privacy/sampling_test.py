@@ -124,39 +124,12 @@ def test_a_token_that_is_not_allowed_is_never_drawn(scores: np.ndarray, allowed:
     assert allowed[int(drawn[0])]
 
 
-def test_draws_have_the_softmax_distribution_and_no_other_temperature() -> None:
-    """Chi-square over 2e5 draws at odds 1e-6 of a false alarm; 5 % in the temperature fails it."""
-    vocab = 300
-    scores = np.random.default_rng(9).normal(0, 2.0, vocab).astype(np.float32)
-    words = halves(words_of('softmax', DRAWS, sampling.tree_levels(vocab)))
-    allowed = jnp.ones(vocab, bool)
-    expected = oracles.softmax(scores)
-    for factor, accepted in ((1.0, True), (1 / 1.05, False), (1.05, False)):
-        tokens = np.asarray(_sample(jnp.asarray(scores * factor, jnp.float32), allowed, words))
-        statistic, degrees = oracles.chi_square(np.bincount(tokens, minlength=vocab), expected)
-        assert degrees > 200
-        assert (statistic <= oracles.chi_square_bound(degrees, ODDS)) == accepted
-
-
 # The tail: V = 4096, one token at c, the others at the floor −c.
 VOCAB, PEAK, LEVELS = 4096, 1234, 12
 
 
 def _peaked(ratio: float) -> jax.Array:
     return jnp.asarray(np.where(np.arange(VOCAB) == PEAK, ratio / 2, -ratio / 2), jnp.float32)
-
-
-def test_floor_tokens_come_as_often_as_they_should() -> None:
-    """2c/τ = 10 and 20 over 2e5 plain draws; binomial at odds 1e-6."""
-    words = halves(words_of('tail', DRAWS, LEVELS))
-    for ratio in (10.0, 20.0):
-        tokens = np.asarray(_sample(_peaked(ratio), jnp.ones(VOCAB, bool), words))
-        total = (VOCAB - 1) * math.exp(-ratio)
-        floor = int((tokens != PEAK).sum())
-        assert stats.binomtest(floor, DRAWS, total / (1 + total)).pvalue > ODDS
-        if ratio == 10.0:
-            left = int((tokens < PEAK).sum())  # and evenly among them
-            assert stats.binomtest(left, floor, PEAK / (VOCAB - 1)).pvalue > ODDS
 
 
 def test_a_floor_of_e_to_the_minus_20_is_drawn_and_one_cut_at_24_bits_is_not() -> None:

@@ -142,7 +142,7 @@ def test_what_is_public_is_all_there(pair: tuple[Ledger, Ledger]) -> None:
     ]  # fmt: skip
     for run in visits['runs']:
         assert run['rho'] == 0.25 and run['rho_by_stage'] == {'noisy_counts': 0.05, 'generation': 0.2}
-        assert RunCost.from_json_object(run['cost']).rho == 0.25
+        assert RunCost.from_json_object(run['cost']).curve.rho == 0.25
     rows = list(csv.DictReader(io.StringIO(outputs(pair[1])['csv'])))
     assert [row['at'] for row in rows if row['kind'] == 'run'] == ['2026-03-01', '2026-03-02', '2026-03-02']
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from models.privacy import accounting
+from models.privacy import accounting, sparse_vector
 from models.privacy.params import MechanismParams
 from tests import oracles
 
@@ -75,7 +75,7 @@ def test_a_run_of_the_test_has_a_pure_cost_for_every_aggregate(
     aggregate: str, examples_per_context: int, factor: int
 ) -> None:
     params = dataclasses.replace(SPARSE, aggregate=aggregate, examples_per_context=examples_per_context)
-    assert accounting.sparse_vector_pure_cost(params) == pytest.approx(factor / (255 * 0.1), rel=1e-14)
-    assert accounting.sparse_vector_rho(params) == accounting.sparse_vector_pure_cost(params) ** 2 / 2
+    assert sparse_vector.pure_cost(params) == pytest.approx(factor / (255 * 0.1), rel=1e-14)
+    assert accounting.sparse_vector_rho(params) == sparse_vector.pure_cost(params) ** 2 / 2
     plain = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
-    assert accounting.sparse_vector_pure_cost(plain) == 0
+    assert sparse_vector.pure_cost(plain) == 0

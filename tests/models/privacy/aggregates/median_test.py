@@ -134,15 +134,6 @@ def test_of_fewer_than_three_contexts_the_range_is_the_whole_clip_range(rows: in
         assert (ours.lowest == -C).all() and (ours.highest == C).all()
 
 
-def test_two_contexts_show_why_removing_one_needs_the_whole_range() -> None:
-    """One removal from one context leaves the public logits, which may lie at either end of the range."""
-    logits = np.array([[0, 9, 9, 9, 9, 9, 9]], np.float32)
-    public = np.array([9, 0, 0, 0, 0, 0, 0], np.float32)
-    before, after = _medians(logits, public=public), _medians(logits[:0], public=public)
-    assert before.middle[0] == -C and after.middle[0] == C
-    assert before.middle[1] == C and after.middle[1] == -C
-
-
 @pytest.mark.parametrize('public', [PUBLIC, np.full(VOCAB, np.nan, np.float32)], ids=['finite', 'broken'])
 def test_an_empty_batch_has_the_clipped_public_logits(public: np.ndarray) -> None:
     ours = _medians(np.zeros((0, VOCAB), np.float32), public=public)
@@ -184,47 +175,3 @@ def test_every_column_of_a_large_vocabulary_is_found(rows: int, low_share: float
 
 
 # -------------------------------------------------------------- other ranges are rejected
-
-
-@pytest.mark.parametrize('rows', [3, 5, 9])
-def test_the_papers_range_is_up_to_twice_as_wide_for_an_odd_batch(rows: int) -> None:
-    """CL takes the neighbouring votes, a whole place: valid, and attained only by replacing."""
-    for seed in range(5):
-        logits = _logits('spread', rows, seed=seed)
-        ours, ordered = _medians(logits), np.sort(_votes(logits), axis=0)
-        h = rows // 2
-        low, high = ordered[h - 1], ordered[h + 1]
-        assert (low <= ours.lowest).all() and (ours.highest <= high).all()
-        wider = (low < ours.lowest) & (ours.highest < high)
-        assert wider.any()
-        width, papers = (ours.highest - ours.lowest)[wider], (high - low)[wider]
-        np.testing.assert_allclose(papers, 2 * width, rtol=1e-4)
-        replaced = _medians(logits, REPLACE)
-        np.testing.assert_array_equal(replaced.lowest, low)
-        np.testing.assert_array_equal(replaced.highest, high)
-
-
-@pytest.mark.first
-@pytest.mark.parametrize('change', Change)
-@pytest.mark.parametrize('rows', [3, 4, 7, 8])
-def test_half_of_our_range_is_left_by_a_neighbour(rows: int, change: Change) -> None:
-    logits = _logits('spread', rows)
-    ours = _medians(logits, change)
-    others = oracles.medians_after_one_change(
-        _votes(logits), C, replace=change is REPLACE, random=np.zeros((0, VOCAB))
-    )
-    for half in (
-        (ours.lowest + ours.middle) / 2 > others.min(axis=0),
-        (ours.middle + ours.highest) / 2 < others.max(axis=0),
-    ):
-        assert half.any()
-
-
-@pytest.mark.first
-def test_padding_counted_as_votes_would_be_another_median() -> None:
-    """The rows that are not private are not votes at the floor: a half-filled batch shows it."""
-    logits = _logits('spread', 5)
-    padded = np.concatenate([_votes(logits), np.full((5, VOCAB), -C, np.float32)])
-    ours = _medians(logits)
-    wrong = oracles.median(padded)
-    assert (wrong < ours.lowest).any()
