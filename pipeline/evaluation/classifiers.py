@@ -75,35 +75,22 @@ class Labelled:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """How well predicted labels match true ones; errors are None of fewer than two texts.
+    """How well predicted labels match true ones.
 
     Attributes:
         accuracy: Share of the texts with the right label.
-        macro_f1: Mean of `f1`.
+        macro_f1: Mean of `f1` over its numbers.
         f1: Of each label, `[K]`; 0 for one that is never predicted, not a number for one that is neither
             true nor predicted of any text.
-        accuracy_error: Standard error of `accuracy`, of the draw of test texts; where `widened`, of the draw
-            of texts trained on, too.
+        accuracy_error: Standard error of `accuracy`; None where it was not asked for.
         macro_f1_error: The same of `macro_f1`.
-        f1_error: Standard errors of `f1`, `[K]`, of the test texts' draw.
     """
 
     accuracy: float
     macro_f1: float
     f1: np.ndarray
-    accuracy_error: float | None
-    macro_f1_error: float | None
-    f1_error: np.ndarray | None
-
-    def widened(self, accuracy_error: float, macro_f1_error: float) -> Scores:
-        """With a further, independent error of accuracy and macro-F1."""
-        if self.accuracy_error is None or self.macro_f1_error is None:
-            return self
-        return dataclasses.replace(
-            self,
-            accuracy_error=math.hypot(self.accuracy_error, accuracy_error),
-            macro_f1_error=math.hypot(self.macro_f1_error, macro_f1_error),
-        )
+    accuracy_error: float | None = None
+    macro_f1_error: float | None = None
 
 
 def draws(sources: Sources, name: str, index: int = 0) -> np.random.Generator:
@@ -116,11 +103,7 @@ def capped(sources: Sources, texts: Texts) -> Texts:
     if len(texts) <= MOST_TEXTS:
         return texts
     rows = np.sort(draws(sources, 'cap').choice(len(texts), MOST_TEXTS, replace=False))
-    return Texts(
-        name=texts.name,
-        texts=tuple(texts.texts[row] for row in rows),
-        labels=None if texts.labels is None else tuple(texts.labels[row] for row in rows),
-    )
+    return texts.take(rows.tolist())
 
 
 def classes_of(texts: Texts) -> tuple[str, ...]:
@@ -193,89 +176,61 @@ def _max_features(classes: int) -> int:
     return min(MAX_FEATURES, _MAX_COEFFICIENTS // classes)
 
 
-def confusion(true: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """Counts of texts by true label (rows) and predicted label (columns), `[K, K]`."""
-    return np.bincount(true * classes + predicted, minlength=classes**2).reshape(classes, classes)
-
-
-def scores(counts: np.ndarray, rng: np.random.Generator) -> Scores:
-    """Scores of a confusion matrix, with standard errors by the bootstrap over its texts.
+def scores(true: np.ndarray, predicted: np.ndarray, classes: int) -> Scores:
+    """Scores of predicted labels.
 
     Args:
-        counts: As `confusion` gives them, of at least one text.
-        rng: Draws the resamples.
+        true: Right labels, `[n]`, n ≥ 1.
+        predicted: Labels that a classifier gives, `[n]`.
+        classes: K.
     """
-    total = int(counts.sum())
-    accuracy, macro_f1, f1 = _scores(counts)
-    if total < 2:
-        return Scores(
-            accuracy=accuracy,
-            macro_f1=macro_f1,
-            f1=f1,
-            accuracy_error=None,
-            macro_f1_error=None,
-            f1_error=None,
-        )
-    # Texts drawn with replacement fall into the cells as a multinomial does.
-    cells = np.flatnonzero(counts)
-    drawn = rng.multinomial(total, counts.flat[cells] / total, size=RESAMPLES)
-    resampled = []
-    for row in drawn:
-        again = np.zeros(counts.size, np.int64)
-        again[cells] = row
-        resampled.append(_scores(again.reshape(counts.shape)))
-    return Scores(
-        accuracy=accuracy,
-        macro_f1=macro_f1,
-        f1=f1,
-        accuracy_error=float(np.std([each[0] for each in resampled], ddof=1)),
-        macro_f1_error=float(np.std([each[1] for each in resampled], ddof=1)),
-        f1_error=_spread(np.array([each[2] for each in resampled])),
-    )
+    from sklearn import metrics
+
+    f1 = metrics.f1_score(true, predicted, labels=range(classes), average=None, zero_division=np.nan)
+    return Scores(accuracy=float((true == predicted).mean()), macro_f1=float(np.nanmean(f1)), f1=f1)
 
 
-def retrained_errors(
-    kind: Kind, texts: Labelled, tests: Labelled, classes: int, rng: np.random.Generator
-) -> tuple[float, float]:
-    """How far accuracy and macro-F1 vary with the draw of the texts that a classifier is trained on.
+def with_errors(
+    scored: Scores,
+    kind: Kind,
+    texts: Labelled,
+    tests: Labelled,
+    predicted: np.ndarray,
+    rng: np.random.Generator,
+) -> Scores:
+    """Scores with their standard errors, of the draw of the test texts and of that of the texts trained on.
 
-    The bootstrap over these texts: standard deviations over `RETRAINED` resamples. Of more than
-    `MOST_RETRAINED_ON` texts resamples have so many, and the deviation is scaled by the root of the share.
+    Both are bootstraps: `RESAMPLES` of the test texts, `RETRAINED` of the others. Of more than
+    `MOST_RETRAINED_ON` texts the latter have so many, and the deviation is scaled by the root of the share.
 
     Args:
+        scored: Scores of `predicted`.
         kind: Of classifier.
         texts: n ≥ 1 texts, trained on.
-        tests: At least one text.
-        classes: K.
+        tests: Texts tested on; of one alone the errors stay None.
+        predicted: Labels of the test texts by the classifier that was trained on `texts`.
         rng: Draws the resamples.
     """
+    count, classes = len(tests), len(scored.f1)
+    if count < 2:
+        return scored
+    of_tests = [
+        scores(tests.labels[rows], predicted[rows], classes)
+        for rows in rng.integers(count, size=(RESAMPLES, count))
+    ]
+    if count > MOST_RETESTED:
+        tests = tests.take(rng.choice(count, MOST_RETESTED, replace=False))
     size = min(len(texts), MOST_RETRAINED_ON)
-    if len(tests) > MOST_RETESTED:
-        tests = tests.take(rng.choice(len(tests), MOST_RETESTED, replace=False))
-    found = []
+    of_texts = []
     for _ in range(RETRAINED):
-        again = texts.take(rng.integers(len(texts), size=size))
-        predicted = train(kind, again, classes)(tests).argmax(axis=1)
-        found.append(_scores(confusion(tests.labels, predicted, classes))[:2])
-    accuracy, macro_f1 = np.std(found, axis=0, ddof=1) * math.sqrt(size / len(texts))
-    return float(accuracy), float(macro_f1)
-
-
-def _scores(counts: np.ndarray) -> tuple[float, float, np.ndarray]:
-    right = np.diag(counts)
-    met = counts.sum(axis=0) + counts.sum(axis=1)
-    f1 = np.divide(2 * right, met, out=np.full(len(right), np.nan), where=met > 0)
-    return float(right.sum() / counts.sum()), float(f1[met > 0].mean()), f1
-
-
-def _spread(values: np.ndarray) -> np.ndarray:
-    """Standard deviation of each column over the numbers in it; not a number where they are under two."""
-    result = np.full(values.shape[1], np.nan)
-    for column in range(values.shape[1]):
-        numbers = values[:, column][~np.isnan(values[:, column])]
-        if len(numbers) > 1:
-            result[column] = numbers.std(ddof=1)
-    return result
+        classifier = train(kind, texts.take(rng.integers(len(texts), size=size)), classes)
+        of_texts.append(scores(tests.labels, classifier(tests).argmax(axis=1), classes))
+    spreads = [
+        np.std([(each.accuracy, each.macro_f1) for each in resampled], axis=0, ddof=1)
+        for resampled in (of_tests, of_texts)
+    ]
+    accuracy, macro_f1 = np.hypot(spreads[0], spreads[1] * math.sqrt(size / len(texts)))
+    return dataclasses.replace(scored, accuracy_error=float(accuracy), macro_f1_error=float(macro_f1))
 
 
 def settings(sources: Sources, classes: int) -> dict[str, Setting]:

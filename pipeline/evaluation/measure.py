@@ -11,7 +11,7 @@ from pipeline.evaluation.sources import Sources
 
 type Setting = str | int | float | bool
 type Better = Literal['higher', 'lower', 'neither']
-type ChartKind = Literal['lines', 'bars', 'cells']
+type ChartKind = Literal['lines', 'bars']
 # Told what is done, of how much.
 type Progress = Callable[[int, int], None]
 
@@ -43,11 +43,11 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line or set of bars; for cells, one row.
+    """One line or set of bars.
 
     Attributes:
-        name: What the legend, or the row, is called.
-        x: Positions, or names of bars and columns.
+        name: What the legend calls it.
+        x: Positions, or names of bars.
         y: Values, as many.
         real: Whether it is of real texts, which all corpora are compared with.
     """
@@ -63,7 +63,7 @@ class Chart:
     """A number that has a shape.
 
     Attributes:
-        kind: 'lines' have numbers in x, 'bars' and 'cells' (a table of shades) names.
+        kind: 'lines' have numbers in x, 'bars' names.
         title: A sentence without a full stop.
         x_label: Of the axis, with its unit.
         y_label: Of the axis, with its unit.

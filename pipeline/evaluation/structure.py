@@ -1,8 +1,10 @@
-"""Corpora of JSON objects: do texts parse and fit a schema, and is each field like that of real texts?"""
+"""Corpora of JSON objects: do texts parse and fit a schema, and has each field values as real texts have?"""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
+import json
 import typing
 from collections.abc import Mapping, Sequence
 
@@ -10,54 +12,59 @@ import numpy as np
 
 from models import extras
 from pipeline.evaluation import comparison
-from pipeline.evaluation.json_objects import (
-    MAX_CATEGORIES,
-    MAX_FIELDS,
-    MIN_FIELD_SHARE,
-    MIN_TEXTS_PER_CATEGORY,
-    SCALARS,
-    TYPE_SHARE,
-    Json,
-    Objects,
-    category_of,
-    frequent_fields,
-    json_type,
-    kind_of,
-    leaves_of,
-    numbers_of,
-    objects_of,
-)
-from pipeline.evaluation.measure import (
-    Better,
-    Chart,
-    Figure,
-    Findings,
-    Measure,
-    NotDefined,
-    Progress,
-    Series,
-)
-from pipeline.evaluation.sources import Sources
+from pipeline.evaluation.measure import Better, Chart, Figure, Findings, Measure, NotDefined, Progress, Series
+from pipeline.evaluation.sources import Sources, Texts
 
+MAX_TEXTS = 10_000
 # Of the real texts, or of the corpus where there are none.
 MIN_PARSED = 0.5
-LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+# Fields that fewer objects have are left out: keys that are data themselves.
+MIN_FIELD_SHARE = 0.01
+MAX_FIELDS = 30
+# A field has categories if its values are this few, and each occurs this often in the mean.
+MAX_CATEGORIES = 30
+MIN_TEXTS_PER_CATEGORY = 3
 MAX_CHARTS = 12
 # Draws behind what two samples of one distribution differ by.
 CHANCE_DRAWS = 1000
 
+type Json = None | bool | int | float | str | list[Json] | dict[str, Json]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objects:
+    """The objects among a sample of one source's texts.
+
+    Attributes:
+        name: Of the source.
+        texts: How many were parsed.
+        objects: Those that are objects.
+        fields: Categories that are present of each field, by its path.
+    """
+
+    name: str
+    texts: int
+    objects: list[dict[str, Json]] = dataclasses.field(repr=False)
+    fields: Mapping[str, list[str]] = dataclasses.field(repr=False)
+
+    @property
+    def rate(self) -> float:
+        """Share of the texts that are objects."""
+        return len(self.objects) / self.texts
+
 
 @typing.final
 class Structure(Measure):
-    """JSON texts: parse rate, validity, and the distribution of each field.
+    """JSON texts: parse rate, validity, and the distribution of each field of few values.
 
     Fields of nested objects are named by their path, 'patient.age'; a list counts as one value. The real
-    texts, or the corpus if there are none, decide which fields are numbers and which have categories.
+    texts, or the corpus if there are none, decide which fields have categories.
     """
 
     name = 'structure'
     title = 'JSON structure'
     question = 'Do texts parse, fit the schema, and have fields like those of real texts?'
+    source = 'PP section 5.3 (parse rate and validity)'
 
     def __init__(self, schema: Mapping[str, typing.Any] | None = None) -> None:
         """Takes a JSON schema.
@@ -84,73 +91,49 @@ class Structure(Measure):
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         generator = np.random.default_rng(sources.seed)
-        real_side = comparison.real_texts_if_any(sources)
-        corpus = objects_of(sources.corpus, generator)
-        real = None if real_side is None else objects_of(real_side, generator)
-        judged = real or corpus
+        real_texts = comparison.real_texts_if_any(sources)
+        sides = [objects_of(of, generator) for of in (sources.corpus, real_texts) if of is not None]
+        corpus, judged = sides[0], sides[-1]
         if judged.rate < MIN_PARSED:
             raise NotDefined(
                 f'It needs texts that are JSON objects, got {judged.rate:.0%} of {judged.name}, less than '
                 f'{MIN_PARSED:.0%}.'
             )
-        progress(1, 3)
-        figures = [_share('parse_rate', 'Texts that are JSON objects', corpus.rate, 'higher')]
-        if real is not None:
-            figures.append(_share('parse_rate/real', 'Texts that are JSON objects, real', real.rate))
-        if self._schema is not None:
-            figures += self._validity(corpus, real)
-        progress(2, 3)
+        progress(1, 2)
+        figures = []
+        for side, suffix, of, better in zip(sides, ('', '/real'), ('', ', real'), _BETTER):
+            figures.append(
+                _share(f'parse_rate{suffix}', f'Texts that are JSON objects{of}', side.rate, better)
+            )
+            if self._schema is not None:
+                valid = self._valid_share(side)
+                figures.append(_share(f'valid{suffix}', f'Texts that fit the schema{of}', valid, better))
+        fields = frequent_fields(judged) if corpus.objects else []
         charts: list[Chart] = []
-        fields = frequent_fields(judged)
-        if corpus.objects:
-            known = set(judged.fields)
-            if real is not None:
-                figures += _overview(corpus, known)
-            for field in fields:
-                of_field, of_charts = _field(field, corpus, real, generator)
+        for field in fields:
+            for side, suffix, of in zip(sides, ('', '/real'), ('', ', real')):
+                missing = 1 - len(side.fields.get(field, ())) / len(side.objects)
+                figures.append(_share(f'missing/{field}{suffix}', f'{field}: missing or null{of}', missing))
+            if has_categories(judged.fields[field]):
+                of_field, chart = _categories(field, sides, generator)
                 figures += of_field
-                charts += of_charts
-            distances = [
-                each.value
-                for each in figures
-                if each.name.startswith('total_variation/') and each.value is not None
-            ]
-            if distances:
-                figures.insert(
-                    1,
-                    Figure(
-                        name='total_variation',
-                        label='Total variation of categories, mean over fields',
-                        value=float(np.mean(distances)),
-                        better='lower',
-                    ),
-                )
-        progress(3, 3)
+                charts.append(chart)
         return Findings(
             settings={
                 'texts_corpus': corpus.texts,
-                'texts_real': 0 if real is None else real.texts,
-                'real': 'none' if real is None else real.name,
+                'texts_real': 0 if real_texts is None else judged.texts,
+                'real': 'none' if real_texts is None else judged.name,
                 'schema': 'given, formats not checked' if self._schema is not None else 'none',
                 'fields': len(fields),
                 'most_fields': MAX_FIELDS,
                 'least_field_share': MIN_FIELD_SHARE,
                 'most_categories': MAX_CATEGORIES,
                 'least_texts_per_category': MIN_TEXTS_PER_CATEGORY,
-                'type_share': TYPE_SHARE,
-                **comparison.library_versions(
-                    *(['jsonschema'] if self._schema is not None else []), 'numpy', 'scipy'
-                ),
+                **comparison.library_versions(*(['jsonschema'] if self._schema is not None else []), 'numpy'),
             },
             figures=tuple(figures),
             charts=tuple(charts[:MAX_CHARTS]),
         )
-
-    def _validity(self, corpus: Objects, real: Objects | None) -> list[Figure]:
-        figures = [_share('valid', 'Texts that fit the schema', self._valid_share(corpus), 'higher')]
-        if real is not None:
-            figures.append(_share('valid/real', 'Texts that fit the schema, real', self._valid_share(real)))
-        return figures
 
     def _valid_share(self, parsed: Objects) -> float:
         """Of all texts; one that is no object fits no schema here."""
@@ -174,6 +157,67 @@ class Structure(Measure):
             raise NotDefined('The schema has a $ref that leads back to itself. Mend it.') from None
 
 
+_BETTER: tuple[Better, Better] = ('higher', 'neither')
+
+
+def parse_object(text: str) -> dict[str, Json] | None:
+    """The JSON object (RFC 8259) that a text is, spaces around it aside; else None."""
+    try:
+        parsed = json.loads(text, parse_constant=_refuse)
+    # A number of thousands of digits, or lists thousands deep.
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _refuse(constant: str) -> typing.NoReturn:
+    """NaN and Infinity, which Python reads, are no JSON."""
+    raise ValueError(f'Expected JSON, got {constant}. Leave it out.')
+
+
+def objects_of(texts: Texts, generator: np.random.Generator) -> Objects:
+    """Parses the texts of a source, or a sample of `MAX_TEXTS` of them."""
+    rows = comparison.drawn(generator, len(texts), min(len(texts), MAX_TEXTS))
+    objects = [parsed for row in rows if (parsed := parse_object(texts.texts[row])) is not None]
+    fields: dict[str, list[str]] = collections.defaultdict(list)
+    for each in objects:
+        for path, value in _leaves_of(each).items():
+            fields[path].append(_writable(value) if isinstance(value, str) else json.dumps(value))
+    return Objects(name=texts.name, texts=len(rows), objects=objects, fields=dict(fields))
+
+
+def _leaves_of(whole: dict[str, Json]) -> dict[str, Json]:
+    """Values that are neither objects nor null, by their path; of two with one path, the last."""
+    leaves: dict[str, Json] = {}
+    open_objects: list[tuple[str, dict[str, Json]]] = [('', whole)]
+    while open_objects:
+        prefix, current = open_objects.pop()
+        for key, value in current.items():
+            if isinstance(value, dict):
+                open_objects.append((f'{prefix}{key}.', value))
+            elif value is not None:
+                leaves[_writable(f'{prefix}{key}')] = value
+    return leaves
+
+
+def _writable(text: str) -> str:
+    """The text without halves of surrogate pairs, which JSON may escape and no file may hold."""
+    return text.encode('utf-8', 'replace').decode()
+
+
+def frequent_fields(side: Objects) -> list[str]:
+    """Fields that enough objects have, most frequent first."""
+    least = max(MIN_FIELD_SHARE * len(side.objects), 2)
+    often = [field for field, values in side.fields.items() if len(values) >= least]
+    return sorted(often, key=lambda field: (-len(side.fields[field]), field))[:MAX_FIELDS]
+
+
+def has_categories(values: Sequence[str]) -> bool:
+    """Whether the values of a field are few and come again."""
+    distinct = len(set(values))
+    return distinct <= MAX_CATEGORIES and distinct * MIN_TEXTS_PER_CATEGORY <= len(values)
+
+
 def total_variation(counts: np.ndarray, other: np.ndarray) -> float:
     """Of the two distributions, from 0 to 1: half the sum of what shares differ by.
 
@@ -194,152 +238,46 @@ def chance_variation(counts: np.ndarray, other: np.ndarray, generator: np.random
     return float(np.mean([total_variation(draw, together - draw) for draw in draws]))
 
 
-def _overview(corpus: Objects, known: set[str]) -> list[Figure]:
-    strange = sum(not known.issuperset(leaves_of(each)) for each in corpus.objects)
-    return [
-        _share(
-            'unknown_fields',
-            'Objects with a field that no real one has',
-            strange / len(corpus.objects),
-            'lower',
-        )
-    ]
-
-
 def _share(name: str, label: str, value: float | None, better: Better = 'neither', note: str = '') -> Figure:
     return Figure(name=name, label=label, value=value, better=better, note=note)
 
 
-def _field(
-    field: str, corpus: Objects, real: Objects | None, generator: np.random.Generator
-) -> tuple[list[Figure], list[Chart]]:
-    own = corpus.fields.get(field, [])
-    figures = [_share(f'missing/{field}', f'{field}: missing or null', corpus.missing(field))]
-    if real is not None:
-        theirs = real.fields[field]
-        figures.append(
-            _share(f'missing/{field}/real', f'{field}: missing or null, real', real.missing(field))
-        )
-        types = {json_type(value) for value in theirs}
-        wrong = sum(json_type(value) not in types for value in own)
-        figures.append(
-            _share(
-                f'wrong_type/{field}',
-                f'{field}: of a JSON type that no real value has',
-                wrong / len(own) if own else None,
-                'lower',
-            )
-        )
-    sides = [(corpus.name, own)]
-    if real is not None:
-        sides.append((real.name, real.fields[field]))
-    match kind_of(sides[-1][1]):
-        case 'category':
-            more, charts = _categories(field, sides, generator)
-        case 'number':
-            more, charts = _ranges(field, sides)
-        case _:
-            return figures, []
-    return figures + more, charts
-
-
 def _categories(
-    field: str, sides: Sequence[tuple[str, Sequence[Json]]], generator: np.random.Generator
-) -> tuple[list[Figure], list[Chart]]:
-    counters = [
-        collections.Counter(category_of(value) for value in values if json_type(value) in SCALARS)
-        for _, values in sides
-    ]
+    field: str, sides: Sequence[Objects], generator: np.random.Generator
+) -> tuple[list[Figure], Chart]:
+    counters = [collections.Counter(side.fields.get(field, ())) for side in sides]
     # Most frequent first, as the last side has them, which is the real one where there is one.
     known = [category for category, _ in counters[-1].most_common()]
     new = sorted(set(counters[0]) - set(known))
     counts = [np.array([counter[category] for category in [*known, *new]]) for counter in counters]
     figures = []
     if len(counts) == 2:
-        defined = bool(counts[0].sum())
+        variation: float | None = None
+        share_of_new: float | None = None
+        note = 'The corpus has no such value.'
+        if counts[0].sum():
+            variation = total_variation(counts[0], counts[1])
+            chance = chance_variation(counts[0], counts[1], generator)
+            note = (
+                'Share of values that would have to change. Two samples of the same texts differ by '
+                f'{chance:.3f} in the mean.'
+            )
+            share_of_new = float(counts[0][len(known) :].sum() / counts[0].sum())
         figures = [
-            Figure(
-                name=f'total_variation/{field}',
-                label=f'{field}: total variation',
-                value=total_variation(counts[0], counts[1]) if defined else None,
-                better='lower',
-                note=(
-                    'Share of values that would have to change. Two samples of the same texts differ by '
-                    f'{chance_variation(counts[0], counts[1], generator):.3f} in the mean.'
-                    if defined
-                    else 'The corpus has no such value.'
-                ),
-            ),
+            _share(f'total_variation/{field}', f'{field}: total variation', variation, 'lower', note),
             _share(
-                f'new_categories/{field}',
-                f'{field}: values that no real text has',
-                float(counts[0][len(known) :].sum() / counts[0].sum()) if defined else None,
-                'lower',
+                f'new_categories/{field}', f'{field}: values that no real text has', share_of_new, 'lower'
             ),
         ]
     names = [*known, 'others'] if new else known
-    charts = [
-        Chart(
-            kind='bars',
-            title=f'Values of {field}',
-            x_label=field,
-            y_label='Share of values',
-            series=tuple(
-                Series(
-                    name=side,
-                    x=tuple(names),
-                    y=tuple(
-                        float(count / max(of_side.sum(), 1))
-                        for count in [
-                            *of_side[: len(known)],
-                            *([of_side[len(known) :].sum()] if new else []),
-                        ]
-                    ),
-                )
-                for (side, _), of_side in zip(sides, counts)
-            ),
-        )
-    ]
-    return figures, charts
-
-
-def _ranges(field: str, sides: Sequence[tuple[str, Sequence[Json]]]) -> tuple[list[Figure], list[Chart]]:
-    from scipy import stats
-
-    numbers = [(side, numbers_of(values)) for side, values in sides]
-    figures = []
-    for place, (_, of_side) in enumerate(numbers):
-        suffix, of = ('/real', ', real') if place else ('', '')
-        for name, level in (('lowest', 0.0), ('median', 0.5), ('highest', 1.0)):
-            value = float(np.quantile(of_side, level)) if len(of_side) else None
-            figures.append(_share(f'{name}/{field}{suffix}', f'{field}: {name}{of}', value))
-    if len(numbers) == 2:
-        (_, own), (_, theirs) = numbers
-        defined = len(own) and len(theirs)
-        figures += [
-            _share(
-                f'outside_range/{field}',
-                f'{field}: outside the range of real values',
-                float(((own < theirs.min()) | (own > theirs.max())).mean()) if defined else None,
-                'lower',
-            ),
-            Figure(
-                name=f'kolmogorov_smirnov/{field}',
-                label=f'{field}: Kolmogorov-Smirnov distance',
-                value=float(stats.ks_2samp(own, theirs, method='asymp').statistic) if defined else None,
-                better='lower',
-                note='The most that the shares below a number differ by, whichever number it is.',
-            ),
-        ]
-    chart = Chart(
-        kind='lines',
-        title=f'Quantiles of {field}',
-        x_label='Share of values below',
-        y_label=field,
-        series=tuple(
-            Series(name=side, x=LEVELS, y=tuple(float(value) for value in np.quantile(of_side, LEVELS)))
-            for side, of_side in numbers
-            if len(of_side)
-        ),
+    series = []
+    for side, of_side in zip(sides, counts):
+        bars = np.append(of_side[: len(known)], of_side[len(known) :].sum()) / max(of_side.sum(), 1)
+        series.append(Series(name=side.name, x=tuple(names), y=tuple(bars[: len(names)].tolist())))
+    return figures, Chart(
+        kind='bars',
+        title=f'Values of {field}',
+        x_label=field,
+        y_label='Share of values',
+        series=tuple(series),
     )
-    return figures, [chart] if chart.series else []

@@ -39,7 +39,7 @@ _CEILING, _PUBLIC, _FLOOR = (
 )
 
 
-@dataclasses.dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True)
 class _Trial:
     """One training set: of what, of how many texts, and which draw of them."""
 
@@ -111,7 +111,12 @@ class Use(Measure):
                 _compared(name, label, texts, note, most, results)
                 for (name, label), texts, note in comparisons
             ),
-            *_best_constant(tests, len(classes)),
+            Figure(
+                name='majority_accuracy',
+                label='Accuracy, majority label',
+                value=float(np.bincount(tests.labels).max() / len(tests)),
+                note='The best answer that is the same for all test texts.',
+            ),
             *_counts(most, len(corpus) - most, len(tests), len(lacking)),
             *_by_label(results, whole, classes, lacking),
             *_by_size(results),
@@ -120,7 +125,7 @@ class Use(Measure):
             settings={
                 **classifiers.settings(sources, len(classes)),
                 'standard_error': 'bootstrap over test texts and over texts trained on; of smaller sizes '
-                'and shuffles, over draws; of labels, over test texts',
+                'and shuffles, over draws',
                 'bootstrap_resamples': classifiers.RESAMPLES,
                 'bootstrap_retrained': classifiers.RETRAINED,
                 'most_retrained_on': classifiers.MOST_RETRAINED_ON,
@@ -129,7 +134,7 @@ class Use(Measure):
                 'sizes': ', '.join(map(str, sizes)),
             },
             figures=tuple(figures),
-            charts=(_curves(results), _label_bars(results, whole, classes)),
+            charts=(_curves(results),),
         )
 
 
@@ -177,12 +182,11 @@ def _run(
         chosen = texts.take(rows)
         for kind in KINDS:
             predicted = classifiers.train(kind, chosen, classes)(tests).argmax(axis=1)
-            counts = classifiers.confusion(tests.labels, predicted, classes)
-            found = classifiers.scores(counts, classifiers.draws(sources, 'bootstrap'))
+            scored = classifiers.scores(tests.labels, predicted, classes)
             if trial in once:
-                rng = classifiers.draws(sources, 'retrain')
-                found = found.widened(*classifiers.retrained_errors(kind, chosen, tests, classes, rng))
-            results[kind, trial] = found
+                rng = classifiers.draws(sources, 'bootstrap')
+                scored = classifiers.with_errors(scored, kind, chosen, tests, predicted, rng)
+            results[kind, trial] = scored
         progress(done, len(plan))
     return results
 
@@ -214,52 +218,30 @@ def _compared(
         note = f'Trained on {len(texts)} texts, where the corpus has {most}.'
     figures = []
     for kind in KINDS:
-        trials = [trial for trial in _trials(results, name) if trial.size == min(most, len(texts or ()))]
-        found = [results[kind, trial] for trial in trials]
-        accuracy = _mean([(each.accuracy, each.accuracy_error) for each in found])
-        macro_f1 = _mean([(each.macro_f1, each.macro_f1_error) for each in found])
-        for what, title, (value, error) in (
-            ('accuracy', 'Accuracy', accuracy),
-            ('macro_f1', 'Macro-F1', macro_f1),
-        ):
-            figures.append(
-                Figure(
-                    name=f'{kind}_{name}_{what}',
-                    label=f'{title}, {TITLES[kind]}, {label}',
-                    value=value,
-                    standard_error=error,
-                    note=note,
-                )
+        value, error = _accuracy(results, kind, name, min(most, len(texts or ())))
+        figures.append(
+            Figure(
+                name=f'{kind}_{name}_accuracy',
+                label=f'Accuracy, {TITLES[kind]}, {label}',
+                value=value,
+                standard_error=error,
+                note=note,
             )
+        )
     return figures
 
 
-def _trials(results: _Results, of: str) -> list[_Trial]:
-    return sorted({trial for _, trial in results if trial.of == of})
-
-
-def _mean(values: list[tuple[float, float | None]]) -> tuple[float | None, float | None]:
+def _accuracy(results: _Results, kind: Kind, of: str, size: int) -> tuple[float | None, float | None]:
     """Mean and its standard error over draws; of one draw, its own error; None of none."""
-    if len(values) < 2:
-        return values[0] if values else (None, None)
-    numbers = np.array([value for value, _ in values])
-    return float(numbers.mean()), float(numbers.std(ddof=1) / math.sqrt(len(numbers)))
-
-
-def _best_constant(tests: Labelled, classes: int) -> list[Figure]:
-    """The most frequent label of the test texts as the answer to each of them."""
-    shares = np.bincount(tests.labels, minlength=classes) / len(tests)
-    share = float(shares.max())
-    note = 'The best answer that is the same for all test texts.'
-    return [
-        Figure(name='majority_accuracy', label='Accuracy, majority label', value=share, note=note),
-        Figure(
-            name='majority_macro_f1',
-            label='Macro-F1, majority label',
-            value=2 * share / (1 + share) / classes,
-            note=note,
-        ),
+    trained = [
+        scored
+        for (its_kind, trial), scored in results.items()
+        if (its_kind, trial.of, trial.size) == (kind, of, size)
     ]
+    if len(trained) < 2:
+        return (trained[0].accuracy, trained[0].accuracy_error) if trained else (None, None)
+    values = np.array([each.accuracy for each in trained])
+    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _counts(trained: int, dropped: int, tests: int, lacking: int) -> list[Figure]:
@@ -286,28 +268,24 @@ def _counts(trained: int, dropped: int, tests: int, lacking: int) -> list[Figure
 def _by_label(results: _Results, whole: _Trial, classes: tuple[str, ...], lacking: list[str]) -> list[Figure]:
     figures = []
     for kind in KINDS:
-        found = results[kind, whole]
-        for place, label in enumerate(classes):
-            error = None if found.f1_error is None else float(found.f1_error[place])
-            figures.append(
-                Figure(
-                    name=f'{kind}_f1_by_label/{label}',
-                    label=f'F1 of {label}, {TITLES[kind]}',
-                    value=float(found.f1[place]),
-                    standard_error=None if error is None or math.isnan(error) else error,
-                    better='higher',
-                    note='The corpus has no text of this label.' if label in lacking else '',
-                )
+        figures += [
+            Figure(
+                name=f'{kind}_f1_by_label/{label}',
+                label=f'F1 of {label}, {TITLES[kind]}',
+                value=float(f1),
+                better='higher',
+                note='The corpus has no text of this label.' if label in lacking else '',
             )
+            for label, f1 in zip(classes, results[kind, whole].f1, strict=True)
+        ]
     return figures
 
 
 def _curve(results: _Results, kind: Kind, of: str) -> list[tuple[int, float, float | None]]:
     """Size, mean accuracy and its standard error, ascending by size."""
     points = []
-    for size, trials in itertools.groupby(_trials(results, of), key=lambda trial: trial.size):
-        found = [results[kind, trial] for trial in trials]
-        value, error = _mean([(each.accuracy, each.accuracy_error) for each in found])
+    for size in sorted({trial.size for _, trial in results if trial.of == of}):
+        value, error = _accuracy(results, kind, of, size)
         assert value is not None
         points.append((size, value, error))
     return points
@@ -348,17 +326,4 @@ def _curves(results: _Results) -> Chart:
         y_label='accuracy',
         series=tuple(series),
         together=True,
-    )
-
-
-def _label_bars(results: _Results, whole: _Trial, classes: tuple[str, ...]) -> Chart:
-    return Chart(
-        kind='bars',
-        title='F1 on real texts by label',
-        x_label='label',
-        y_label='F1',
-        series=tuple(
-            Series(name=TITLES[kind], x=classes, y=tuple(float(each) for each in results[kind, whole].f1))
-            for kind in KINDS
-        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import markupsafe
 import rich.console
@@ -255,10 +255,8 @@ def _number(value: float, digits: int = 3) -> str:
 
 
 def _plot(chart: Chart, name: str, corpus: str) -> page.Plot:
-    drawings: Mapping[str, Callable[[Chart, str], markupsafe.Markup]] = {
-        'lines': _lines, 'bars': _bars, 'cells': _cells,
-    }  # fmt: skip
-    return page.Plot(title=corpus + chart.title, caption='', svg=drawings[chart.kind](chart, name))
+    draw = _lines if chart.kind == 'lines' else _bars
+    return page.Plot(title=corpus + chart.title, caption='', svg=draw(chart, name))
 
 
 def _legend(figure: matplotlib_figure.Figure, chart: Chart, columns: int = 2) -> None:
@@ -316,29 +314,4 @@ def _bars(chart: Chart, name: str) -> markupsafe.Markup:
     axes.set_ylim(len(names) - 0.5, -0.5)
     page.name_axes(axes, chart.y_label)
     _legend(figure, chart)
-    return page.to_svg(figure, name)
-
-
-def _cells(chart: Chart, name: str) -> markupsafe.Markup:
-    """A table of shades with its numbers."""
-    columns = [str(x) for x in chart.series[0].x]
-    rows = [series.y for series in chart.series]
-    figure, axes = page.new_figure(1.0 + 0.34 * len(rows))
-    largest = max((abs(value) for row in rows for value in row), default=0) or 1
-    for place, row in enumerate(rows):
-        for column, value in enumerate(row):
-            axes.barh(
-                place, 0.96, left=column - 0.48, height=0.94, color=page.ACCENT,
-                alpha=0.75 * abs(value) / largest,
-            )  # fmt: skip
-            axes.text(
-                column, place, _number(value, digits=2), ha='center', va='center', color=page.INK,
-                fontsize=page.FONT_SIZE - 2,
-            )  # fmt: skip
-    axes.set_xticks(range(len(columns)), [_name(one) for one in columns], rotation=30, ha='right')
-    axes.set_yticks(range(len(rows)), [_name(series.name) for series in chart.series])
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    page.name_axes(axes, chart.x_label)
-    axes.set_ylabel(chart.y_label, color=page.SOFT, fontsize=page.FONT_SIZE)
     return page.to_svg(figure, name)

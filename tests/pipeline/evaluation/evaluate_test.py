@@ -161,9 +161,7 @@ class Counting(Measure):
                     kind=kind, title=f'As {kind}', x_label='x', y_label='y',
                     series=tuple(Series(name=f'{kind} $1 {n}', x=x, y=(1.0, 2.0, count)) for n in (1, 2)),
                 )
-                for kind, x in (
-                    ('lines', (1.0, 10.0, 100.0)), ('bars', ('a', 'b', 'c')), ('cells', ('a', 'b', 'c')),
-                )
+                for kind, x in (('lines', (1.0, 10.0, 100.0)), ('bars', ('a', 'b', 'c')))
             ),
             samples=(Sample(caption='The first', texts=(('corpus', sources.corpus.texts[0]),)),),
         )  # fmt: skip
@@ -268,8 +266,8 @@ def test_the_document_keeps_its_schema_and_another_does_not() -> None:
 def test_the_page_shows_every_kind_of_chart_and_escapes_texts() -> None:
     sources = plain_sources(['<script>alert(1)</script> & more'])
     page = evaluation_page.render_html(evaluation.evaluate([sources], [Counting(), Lacking()]))
-    assert page.count('<svg') == 3 and '<script>' not in page and '&lt;script&gt;' in page
-    for kind in ('lines', 'bars', 'cells'):
+    assert page.count('<svg') == 2 and '<script>' not in page and '&lt;script&gt;' in page
+    for kind in ('lines', 'bars'):
         assert f'As {kind}' in page
     assert '1 ± 0.5' in page and '1,234,567' in page and 'Never there' not in page
     assert 'Not defined. There are too few.' in page
