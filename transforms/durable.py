@@ -31,7 +31,7 @@ _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
 def is_local(path: str) -> bool:
-    """Whether a path names a file of this machine."""
+    """True if a path names a file of this machine."""
     return FileSystems.get_scheme(path) is None
 
 
@@ -82,7 +82,7 @@ def _write_local(path: str, temporary: str, data: bytes) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """Whether a file of this name was written.
+    """True if a file of this name was written.
 
     Raises:
         FileExistsError: There is a link or a folder of this name. Nobody of the run made it; the release
@@ -150,7 +150,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
     Args:
         path: The folder.
-        private: Whether only its owner may open it; for local filesystems.
+        private: True if only its owner may open it; for local filesystems.
 
     Raises:
         FileExistsError: There is a file of this name.
@@ -164,7 +164,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
 
 def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
-    """Whether a folder is missing or empty.
+    """True if a folder is missing or empty.
 
     Args:
         folder: The folder.
@@ -241,14 +241,14 @@ def read_key(work_dir: str) -> RunKey:
 
 
 def noise_source(work_dir: str, *name: str) -> NoiseSource:
-    """Where the noise of a table of this run comes from: a function of the run key and of the table's name.
+    """The source of the noise of a table of this run: a function of the run key and of the table's name.
 
     The run's own digests are in the name. So under one key a run of other settings, records, model or code,
     which `run.json` is there to tell apart, has other noise.
 
     Args:
         work_dir: The curator's folder.
-        name: Which table of the run it is, and all that was released before and that it depends on.
+        name: Name of the table in the run, and of all that was released before and that it depends on.
 
     Raises:
         FileNotFoundError: The folder lacks the key or the digests.
@@ -278,9 +278,9 @@ def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str
 
     Args:
         work: Computes with private data.
-        expected: What the work was to do, for the error.
+        expected: The aim of the work, for the error.
         work_dir: The curator's folder.
-        name: What the name of the file begins with.
+        name: Beginning of the file's name.
 
     Raises:
         RuntimeError: `work` raised an exception. It has no cause and no context.

@@ -12,8 +12,8 @@ class KeyedDoFn(beam.DoFn):
 
     Args:
         work_dir: The curator's folder, which holds the run key.
-        expected: What the step does with a record, for its error: 'every record to ...'.
-        name: What the names of its error files begin with.
+        expected: The step's aim with a record, for its error: 'every record to ...'.
+        name: Beginning of the names of its error files.
     """
 
     def __init__(self, work_dir: str, *, expected: str, name: str) -> None:

@@ -15,7 +15,7 @@ class CountOutside(beam.PTransform):
     The single element is private: it is counted without noise, for the curator alone.
 
     Attributes:
-        structure: Of the run's examples.
+        structure: Structure of the run's examples.
     """
 
     structure: Structure

@@ -32,7 +32,7 @@ class SampledTogether[Batch, Output](beam.DoFn, abc.ABC):
 
         Args:
             batch: Not sampled yet.
-            texts: How many it asks for.
+            texts: Number of texts that it asks for.
         """
         self._waiting.append(batch)
         self._texts += texts

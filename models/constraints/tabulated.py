@@ -12,7 +12,7 @@ from models.constraints.constraint import STATIC, Constraint
 from models.constraints.grammar import Grammar
 from models.grammars.automaton import DEAD
 
-# Of all masks on the device: 2,048 of 262,144 tokens.
+# Bytes of all masks on the device: 2,048 of 262,144 tokens.
 MOST_BYTES = 2**26
 # States whose masks are computed, each in some two milliseconds.
 MOST_STATES = 8192
@@ -54,7 +54,7 @@ class Tabulated(Constraint):
         masks: `[K, ceil(V / 8)]` uint8; bit b of byte j, the highest first, is token `b ceil(V / 8) + j`.
         mask_of_state: `[states]` int32, the place of a state's mask; -1 where it is walked. 0 in states that
             force a token, which read none.
-        walks: Whether there are states that are walked.
+        walks: True if there are states that are walked.
     """
 
     of: Grammar
@@ -72,7 +72,7 @@ class Tabulated(Constraint):
         Args:
             grammar: The grammar.
             most_states: States to compute masks for; the others are walked.
-            most_bytes: Of all masks together. A state whose mask has no room is walked.
+            most_bytes: Bytes of all masks together. A state whose mask has no room is walked.
         """
         found = _masks(grammar, most_states, most_bytes)
         is_walked = bool((found.mask_of_state < 0).any())
@@ -154,7 +154,7 @@ def _trie(classes: np.ndarray, counts: tuple[int, ...], ranks: np.ndarray) -> _T
         counts: `Grammar.counts`.
         ranks: `Grammar.ranks`.
     """
-    # Of each rank: its node's place in the last level that it has reached, and that node's number.
+    # For each rank: its node's place in the last level that it has reached, and that node's number.
     place, number = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
     levels, begin, parents, read = list[_Level](), 1, 1, 0
     for count in counts:

@@ -189,7 +189,7 @@ def _split_text(
 
 
 def _csv_head(file: CsvFile, fields: RecordFields) -> tuple[dialect.Layout, bytes]:
-    """How a CSV file is written, and what each part begins with: mark, declaration and header row."""
+    """The layout of a CSV file, and the beginning of each part: mark, declaration and header row."""
     first = [file.declaration] if file.declaration else []
     if not fields.positional:
         first += [raw for _, raw in itertools.islice(file.rows, 1)]

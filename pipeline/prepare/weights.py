@@ -139,7 +139,7 @@ def _alone(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _has_hash(path: pathlib.Path, sha256: str) -> bool:
-    """Whether a file is there and has this hash."""
+    """True if a file is there and has this hash."""
     if not path.is_file():
         return False
     with path.open('rb') as file:

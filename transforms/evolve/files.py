@@ -20,7 +20,7 @@ from transforms.durable import read_file
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 
 _VECTORS = 'vectors'
-# Of a row of a batch of sampled texts.
+# Fields of a row of a batch of sampled texts.
 _FIELDS = {'name', 'text', 'label', 'parents', 'tokens', 'truncated'}
 
 

@@ -37,8 +37,8 @@ class ListTexts(beam.PTransform):
     Attributes:
         settings: The run.
         work_dir: The curator's folder.
-        number: Of the round, from 1.
-        accelerator: What sampling asks of the engine, as Dataflow writes it.
+        number: Number of the round, from 1.
+        accelerator: Resources that sampling asks of the engine, as Dataflow writes it.
     """
 
     settings: EvolutionSettings
@@ -89,7 +89,7 @@ def sample_here(settings: EvolutionSettings, work_dir: str, number: int) -> None
     Args:
         settings: The run.
         work_dir: The curator's folder.
-        number: Of the round.
+        number: Number of the round.
     """
     if not settings.samples_in(number):
         return
@@ -122,8 +122,8 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
     Args:
         settings: The run.
         work_dir: The curator's folder.
-        number: Of the round.
-        embedder: What embeds records too.
+        number: Number of the round.
+        embedder: Embedder of the records too.
 
     Raises:
         ValueError: A batch is damaged, or the first round has no text to vote on.

@@ -39,15 +39,15 @@ class SampleBatch(SampledTogether[_Batch, str]):
     the run key, from which the randomness of each text is drawn. A text is the same whatever is beside it.
 
     Args:
-        settings: Of the source of texts.
+        settings: Settings of the source of texts.
         work_dir: The curator's folder.
-        doing: What a display calls it.
+        doing: Its name on a display.
     """
 
     def __init__(self, settings: SourceSettings, work_dir: str, doing: str) -> None:
         self._settings, self._work_dir, self._doing = settings, work_dir, doing
         self._shared = shared.Shared()
-        # What an endpoint has answered is written at once: it may be paid for.
+        # Answers of an endpoint are written at once: they may be paid for.
         self.together = TEXTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
 
     def setup(self) -> None:
@@ -79,7 +79,7 @@ class SampleBatch(SampledTogether[_Batch, str]):
 
 
 def _row(request: Request, answer: SampledText | None, parents: list[str]) -> dict[str, Any]:
-    """What is written of an answer, or of none."""
+    """The row that is written of an answer, or of none."""
     return {
         'name': request.name,
         'text': None if answer is None else answer.text,

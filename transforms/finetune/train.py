@@ -21,7 +21,7 @@ def train_adapter(rows: Iterable[Row], settings: TuningSettings, work_dir: str) 
 
     Args:
         rows: One row for each unit, in any order; private.
-        settings: What to train, and how.
+        settings: Settings of the training.
         work_dir: The curator's folder, with the run key, the checkpoints and the texts of errors.
 
     Raises:
