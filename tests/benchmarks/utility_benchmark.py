@@ -1,4 +1,4 @@
-"""What corpora are worth at equal epsilon and tokens: the job on real records with a real model, row by row.
+"""Worth of corpora at equal epsilon and tokens: the job on real records with a real model, row by row.
 
     python -m tests.benchmarks.utility_benchmark run trec individual-rounds --work DIR --seed 0
     python -m tests.benchmarks.utility_benchmark table --work DIR
@@ -105,7 +105,7 @@ SAMPLED, KEPT = 2_000, 500
 # Flags of the rows in which no batch of contexts votes on tokens.
 OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'fine-tune-refine': FINE_TUNE, 'evolve': EVOLVE}
 WITHOUT_RECORDS = ('public', 'reference')
-# Which reference of a walk stands for the row's; clusters and the median have none.
+# Kind of reference of a walk that stands for the row's; clusters and the median have none.
 KIND_OF = {
     'public': 'public', 'reference': 'genre', 'mean': 'public', 'difference': 'public',
     'individual': 'public', 'individual-rounds': 'released', 'individual-reference': 'genre',
@@ -256,7 +256,7 @@ def scores(
                 print(f'{folder.name}: {result.measure}: {result.reason}', file=sys.stderr)
                 continue
             for figure in result.findings.figures:
-                # Of figures of parts MAUVE of the records alone: it is what the corpus's is compared with.
+                # MAUVE of the records is the one figure of parts that is kept, to compare the corpus's with.
                 is_whole = '/' not in figure.name or figure.name.startswith('mauve')
                 if is_whole and figure.value is not None:
                     found[f'{figure.name}{suffix}'] = [figure.value, figure.standard_error]
@@ -289,12 +289,12 @@ def generate_refined(
     """Trains, samples 2,000 texts of the adapter as `samples`, and lets records vote for 500 of them.
 
     Args:
-        folder: Of the row; it has the records.
+        folder: Folder of the row; it has the records.
         tuning: Flags of training.
-        data: What is publicly said of the records.
+        data: The public description of the records.
         records: Their number.
         delta: See `flags`.
-        epsilon: Of the votes.
+        epsilon: Epsilon of the votes.
     """
     tuned = generate(folder, tuning, name='tuned')
     sampled = generate(
@@ -406,7 +406,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
 
 
 def _public_corpus(work: pathlib.Path, name: str) -> pathlib.Path | None:
-    """What the row `public` of the data wrote, where it was run."""
+    """The corpus of the row `public` of the data, where it was run."""
     found = sorted(work.glob(f'{name}-public-*/measured.json'))
     return found[0].parent / 'corpus' if found else None
 

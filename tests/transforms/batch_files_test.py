@@ -65,7 +65,7 @@ def test_facts_are_there_before_their_batch(
 
 
 def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
-    """What one of several unlike accelerators makes of the same batch."""
+    """The output of one of several unlike accelerators for the same batch."""
     words = dataclasses.replace(example('0000-000001'), text=f'words of worker {worker}')
     return [words], dataclasses.replace(LOSS, log_beta=(float(worker), 0.0))
 
@@ -107,7 +107,7 @@ def test_of_racing_workers_one_decides_on_examples_and_losses(tmp_path: pathlib.
         winner = [output_of(worker) for worker in range(workers)].index(kept(place))
         assert seen == [output_of(winner)] * workers
         winners.add(winner)
-    # Where one worker always is the first there is no race: chance would have it once in 4 ** 19.
+    # One worker that always is the first would be no race: chance would have it once in 4 ** 19.
     assert len(winners) > 1
 
 
