@@ -86,7 +86,7 @@ def generate(
     Args:
         config: A TOML file of settings; keyword arguments win.
         beam_arguments: Options of Beam, as they follow a bare `--` on the command line.
-        quiet: Whether nothing is shown while it runs.
+        quiet: True if nothing is shown while it runs.
         settings: Those of the run; `dp-corpus generate --help` explains them.
 
     Returns:
@@ -124,7 +124,7 @@ def fine_tune(
     Args:
         config: A TOML file of settings; keyword arguments win.
         beam_arguments: Options of Beam.
-        quiet: Whether nothing is shown while it runs.
+        quiet: True if nothing is shown while it runs.
         settings: Those of the run; `dp-corpus fine-tune --help` explains them.
 
     Raises:
@@ -149,7 +149,7 @@ def refine(
         corpus: A `Run`, the folder of a finished run, or files of texts.
         config: A TOML file of settings; keyword arguments win.
         beam_arguments: Options of Beam.
-        quiet: Whether nothing is shown while it runs.
+        quiet: True if nothing is shown while it runs.
         settings: Those of the run; `dp-corpus refine --help` explains them.
 
     Raises:
@@ -168,11 +168,11 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
 
     Args:
         corpus: A `Run`, the folder of a finished run, or a file of texts.
-        quiet: Whether nothing is shown while it runs.
+        quiet: True if nothing is shown while it runs.
         settings: `dp-corpus evaluate --help` explains them.
 
     Returns:
-        What was found. A measure that ended with an error is named in its `report.failed`.
+        The measures. One that ended with an error is named in its `report.failed`.
 
     Raises:
         TypeError: There is no such setting.

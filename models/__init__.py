@@ -1,1 +1,1 @@
-"""What one worker computes; knows nothing of Beam."""
+"""Computations of one worker; nothing here knows Beam."""

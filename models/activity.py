@@ -1,4 +1,4 @@
-"""What this process is doing now, for a display in the same process.
+"""The current activity of this process, for a display in the same process.
 
 Only public facts: names of batches, rounds and steps, numbers of released tokens, caps.
 """
@@ -10,14 +10,14 @@ TOKEN, STEP, TEXT = 'token', 'step', 'text'
 
 @dataclasses.dataclass(frozen=True)
 class Activity:
-    """What a process is doing.
+    """The current activity of a process.
 
     Attributes:
         doing: In words, such as 'Decoding'.
         batch_id: The batch; None outside of batches.
-        done: How many of `total` are there, or under way where they are steps.
-        total: How many there will be at the most; 0 where that is not known.
-        unit: What is counted: 'token' of the batch, 'step' of training, or 'text'.
+        done: Number of `total` that is done, or under way where steps are counted.
+        total: Largest number that there will be; 0 where that is not known.
+        unit: Unit that is counted: 'token' of the batch, 'step' of training, or 'text'.
     """
 
     doing: str

@@ -22,7 +22,7 @@ _STEP_TOKENS = 6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorSettings(ModelSettings):
-    """What a worker needs to know to build its generator; all of it public, picklable.
+    """Everything that a worker needs to build its generator; all of it public, picklable.
 
     Attributes:
         run_id: The public name of the run.

@@ -20,7 +20,7 @@ class Attribute:
 
     Attributes:
         column: Its column in the records and in the corpus.
-        name: What prompts call it.
+        name: Its name in prompts.
         words: Pairs of each declared value and the words for it in prompts, in the declared order.
     """
 
@@ -29,7 +29,7 @@ class Attribute:
     words: tuple[tuple[str, str], ...]
 
     def words_of(self, value: str) -> str:
-        """What prompts call a declared value."""
+        """The words for a declared value in prompts."""
         return dict(self.words)[value]
 
 

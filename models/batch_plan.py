@@ -192,7 +192,7 @@ class BatchPlan:
                 yield BatchId(group=group, index=index)
 
     def turns_of(self, batch_id: BatchId) -> Turns | None:
-        """Which cells a batch's examples get; None where they get no values."""
+        """The cells that a batch's examples get; None where they get no values."""
         if self.conditions is None:
             return None
         order = self.labels.index(self.group_names[batch_id.group][0])

@@ -1,4 +1,4 @@
-"""Where a record goes: its group, batch and slot, from keyed hashes alone (METHOD 1 to 3).
+"""The place of a record: its group, batch and slot, from keyed hashes alone (METHOD 1 to 3).
 
 A place depends on the record (or on the records of one unit) and on the batch plan (`batch_plan.py`):
 never on a position, a file, an order, or another unit's records. That is Assumption 1 of PP, on which the
@@ -40,12 +40,12 @@ def unit_hash(key: RunKey, unit: str) -> bytes:
     return key.hash('unit', unit.encode())
 
 
-# Of the hash that decides on a unit: rates are resolved to 2**-64.
+# Bytes of the hash that decides whether a unit is sampled: rates are resolved to 2**-64.
 _SAMPLE_BYTES = 8
 
 
 def is_sampled(key: RunKey, record: Record, rate: float) -> bool:
-    """Whether a record's unit is in the run's sample: a Poisson sample, decided by a hash of the unit.
+    """True if a record's unit is in the run's sample: a Poisson sample, decided by a hash of the unit.
 
     The unit is the unit id; without one, the record itself, by the fields that `record_hash` reads. The hash
     is used for nothing else, so the sample says nothing about which units share a batch.

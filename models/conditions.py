@@ -1,4 +1,4 @@
-"""Which values of declared fields each example gets: a public function of released counts.
+"""Values of declared fields for each example: a public function of released counts.
 
 A cell is one combination of the values that some categorical properties of a JSON Schema declare. The
 contexts of each (label, cell) are counted with noise, once (METHOD 6). Every example of a label then gets
@@ -94,7 +94,7 @@ class Conditions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Which cell each example of one batch gets: by its number, the batch's place and released counts.
+    """The cell of each example of one batch: by its number, the batch's place and released counts.
 
     The examples of all batches of a label form one sequence: the first of every batch, then the second of
     every batch, and so on. Each round is rotated by a public hash of the run, so that no batch gets the same
@@ -118,7 +118,7 @@ class Turns:
 
         Args:
             run_id: The public name of the run.
-            examples: How many.
+            examples: Number of examples.
         """
         turn = cycle(self.shares)
         first = _public_hash(run_id, self.label, -1)

@@ -50,7 +50,7 @@ def need(*extras: str, use: str, only: str | None = None) -> None:
 
     Args:
         extras: Keys of `LIBRARIES`; none needs nothing.
-        use: What needs them, as its user named it: "embedder='minilm'".
+        use: The part of the product that needs them, as its user named it: "embedder='minilm'".
         only: The one library of them that it needs; None for all.
 
     Raises:

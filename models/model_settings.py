@@ -21,13 +21,13 @@ class ModelSettings:
             what is computed again elsewhere has the same type.
         max_prompt_tokens: P: longest prompt; longer texts in it are cut.
         template: The prompt.
-        label_words: What prompts call each label, as pairs.
-        label_name: What prompts call the label.
+        label_words: Words for each label in prompts, as pairs.
+        label_name: The label's name in prompts.
         attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What prompts call a text.
+        text_name: A text's name in prompts.
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
-        structure: What every text has to be; None for any text.
+        structure: The structure that every text has; None for any text.
     """
 
     model: str

@@ -42,7 +42,7 @@ class PromptTemplate:
         stop: Stop texts, literally: an example ends where its text, without the response prefix,
             first holds one, and its text is the part before. The end of sequence and the end of
             turn always end an example.
-        one_line: Whether a record's text is shown as one line: without white space around it,
+        one_line: True if a record's text is shown as one line: without white space around it,
             and with one space for every run of white space. A line break as a stop text then
             ends a text and never cuts one short.
     """

@@ -42,10 +42,10 @@ class PlainPrompts:
     Attributes:
         template: The forms of the prompts.
         label_words: The words for each declared label in a prompt.
-        label_name: What the label is called in a prompt, such as `News Type`.
+        label_name: The label's name in a prompt, such as `News Type`.
         attributes: The attributes whose values every label combines, with names and words; empty where a
             label is one value.
-        text_name: What a text is called in a prompt, such as `Question`.
+        text_name: A text's name in a prompt, such as `Question`.
         corpus_description: The text for `{corpus_description}`.
         schema: The text for `{schema}`.
     """
@@ -97,7 +97,7 @@ class PlainPrompts:
 
     @functools.cached_property
     def plain_stop(self) -> tuple[str, ...]:
-        """What ends an answer: stop texts, and turn markers where the template has turns."""
+        """The texts that end an answer: stop texts, and turn markers where the template has turns."""
         has_turns = _TURN.search(self.template.public) is not None
         return self.template.stop + ((END_OF_TURN, START_OF_TURN) if has_turns else ())
 
@@ -132,7 +132,7 @@ class PlainPrompts:
         return self._shown(template.private, label).replace('{examples}', examples).split('{text}')
 
     def _values(self, label: str | None) -> dict[str, str]:
-        """What each placeholder stands for."""
+        """The value of each placeholder."""
         known = {
             'label': self.label_words.get(label or '', label or ''),
             'label_name': ', '.join(of.name for of in self.attributes) or self.label_name,
@@ -157,7 +157,7 @@ class PromptWriter(PlainPrompts):
     Attributes:
         tokenizer: The model's tokenizer.
         max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
-        structure: What every example has to be; None for any text.
+        structure: The structure that every example has; None for any text.
         mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; None for that of any
             text, and beside a structure.
         min_example_tokens: N: an example ends by the stop rule after at least N tokens; 0 for wherever it
@@ -350,7 +350,7 @@ class PromptWriter(PlainPrompts):
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - a run has one writer, and the constraint reads it too
     def stop_rule(self, vocab_size: int) -> StopRule:
-        """What ends an example: end of sequence, end of turn, and the template's stop texts.
+        """The end of an example: end of sequence, end of turn, and the template's stop texts.
 
         A structure defines where its texts end, so stop texts are not used with it.
 

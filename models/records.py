@@ -1,4 +1,4 @@
-"""What flows through a run. Private and released values are different types.
+"""Values that flow through a run. Private and released values are different types.
 
 `Record`, `Context` and `Batch` hold sensitive text and never leave the curator:
 their `repr` shows no content, so that no log line or traceback can. Only
@@ -71,7 +71,7 @@ class Batch:
         batch_id: The batch's name.
         label: The declared label of the batch's group, or None.
         contexts: The contexts; none for a planned batch that no record hashed to.
-        turns: Which values its examples get, public; None where they get none.
+        turns: Cells of values that its examples get, public; None where they get none.
     """
 
     batch_id: BatchId
@@ -89,9 +89,9 @@ class SyntheticExample:
         label: The declared label of the batch's group, or None.
         batch_id: The name of the batch, as text.
         index_in_batch: The example's place in the batch's token stream, from 0.
-        private_tokens: How many tokens were sampled from the private aggregate.
-        public_tokens: How many tokens were sampled from the public prompt's logits.
-        truncated: Whether the example ended without a stop token: at its length cap, or
+        private_tokens: Number of tokens that were sampled from the private aggregate.
+        public_tokens: Number of tokens that were sampled from the public prompt's logits.
+        truncated: True if the example ended without a stop token: at its length cap, or
             because the batch had used up its tokens.
     """
 
@@ -109,7 +109,7 @@ class StructuredExample(SyntheticExample):
     """One released example of a run whose examples have a structure.
 
     Attributes:
-        forced_tokens: How many of its tokens were forced: the structure allowed no other.
+        forced_tokens: Number of its tokens that were forced: the structure allowed no other.
     """
 
     forced_tokens: int
@@ -124,8 +124,8 @@ class TunedExample:
         label: The declared label whose instruction it answers, or None.
         batch_id: The name of the planned batch that it was sampled in, as text.
         index_in_batch: The example's place in the batch, from 0.
-        tokens: How many tokens were sampled, including those that end the text.
-        truncated: Whether the example ended at its length cap.
+        tokens: Number of sampled tokens, including those that end the text.
+        truncated: True if the example ended at its length cap.
     """
 
     text: str
@@ -145,8 +145,8 @@ class EvolvedExample:
         label: The declared label whose records favour it most, or None.
         batch_id: The name of the planned batch that it was sampled in, as text.
         index_in_batch: Its place in the batch, from 0.
-        tokens: How many tokens were sampled, including those that end the text; 0 of a text that was given.
-        truncated: Whether the example ended at its length cap.
+        tokens: Number of sampled tokens, including those that end the text; 0 for a text that was given.
+        truncated: True if the example ended at its length cap.
         round: The round that it came up in, from 1; None of a text that nobody voted on.
         noisy_votes: Noisy votes of its label's records in the last round; None where nobody voted.
         parents: The texts that its prompt showed, as `BATCH_ID-INDEX`, comma-separated; '' for none.

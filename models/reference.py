@@ -62,7 +62,7 @@ class Reference:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
         shared_hashes: `text_hash` of every whole text, to count the records that equal one.
-        origin: Where they come from. For the report.
+        origin: Their origin. For the report.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -118,7 +118,7 @@ def pick_by_label(
         rows: (label, text).
         labels: The run's declared labels, or a single None. Texts of other labels are not used.
         size: M.
-        serve_all: Whether each text is used for every label, not only for its own.
+        serve_all: True if each text is used for every label, not only for its own.
     """
     kept: dict[str | None, dict[bytes, str]] = {label: {} for label in ((None,) if serve_all else labels)}
     for label, text in rows:
@@ -152,9 +152,9 @@ def first_round(plan: BatchPlan) -> frozenset[BatchId]:
 
 
 def is_complete(example: SyntheticExample) -> bool:
-    """Whether a released example can be a reference text: not truncated, not blank, not short."""
+    """True if a released example can be a reference text: not truncated, not blank, not short."""
     tokens = example.private_tokens + example.public_tokens + getattr(example, 'forced_tokens', 0)
-    # Of a text that was given to votes on texts, and not sampled, nobody counted the tokens.
+    # Tokens are not counted (0) of a text that was given to votes on texts, and not sampled.
     is_long = not tokens or tokens >= LEAST_TOKENS
     return not example.truncated and bool(example.text.strip()) and is_long
 

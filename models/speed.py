@@ -1,4 +1,4 @@
-"""How fast this process decodes and trains, measured while a run does it anyway.
+"""The speed of this process at decoding and training, measured while a run does it anyway.
 
 A plan of a later run takes it from there (`pipeline/methods/estimate.py`). Seconds are of one token, whatever
 text it is of: they say nothing of how many records there are, or of how long these are.
@@ -23,7 +23,7 @@ def note(work: Work, tokens: int, seconds: float) -> None:
     Args:
         work: 'decoding' or 'training'.
         tokens: Tokens of all rows together; a piece of none is left out.
-        seconds: How long it took.
+        seconds: Its duration.
     """
     if tokens:
         _seconds.setdefault(work, []).append(seconds / tokens)

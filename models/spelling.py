@@ -40,7 +40,7 @@ _MOMENT = re.compile(
     r'(?:(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})[ T])?(?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})'
     r'(?P<fraction>\.[0-9]+)?(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?)?'
 )
-# How many characters of two spellings are named.
+# Number of characters of two spellings that are named.
 _NAMED = 3
 
 
@@ -140,7 +140,7 @@ def id_of(value: object) -> str | None:
 
 
 def alike(name: str) -> str:
-    """What spellings have in common that differ in case, zeros in front or punctuation alone.
+    """The part that spellings share which differ in case, zeros in front or punctuation alone.
 
     >>> alike('P-007') == alike('p7'), alike('P7') == alike('P8')
     (True, False)
@@ -151,7 +151,7 @@ def alike(name: str) -> str:
 
 
 def difference(one: str, other: str) -> str:
-    """How two spellings differ that are `alike`; characters are named, since they may look the same.
+    """The difference of two spellings that are `alike`; characters are named, since they may look the same.
 
     >>> difference('P7', 'p7'), difference('P-7', 'P7')
     ('case', "'-' (HYPHEN-MINUS) against nothing")

@@ -1,4 +1,4 @@
-"""Where an example ends: at a stop token, or where its text first holds a stop text.
+"""The end of an example: at a stop token, or where its text first holds a stop text.
 
 The end is a function of the example's tokens and of public settings, so it is free (METHOD 4); all sampled
 tokens count. A stop text may begin in the middle of one token and end in the middle of another, so an
@@ -70,7 +70,7 @@ def may_come(table: Any, state: Any, place: Any, min_tokens: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StopRule:
-    """What ends an example, apart from the length cap.
+    """The end of an example, apart from the length cap.
 
     Attributes:
         tokens: Ids of control tokens, each of which ends an example at once.

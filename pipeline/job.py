@@ -31,7 +31,7 @@ def build(
     Args:
         root: The pipeline.
         run: The run.
-        prepared: What its method's `prepare` returned.
+        prepared: The result of its method's `prepare`.
         charge: The ledger's entry; None without a ledger.
         files: The input files that were looked at.
     """

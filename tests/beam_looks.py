@@ -1,4 +1,4 @@
-"""What Beam works out again at each transform of each run, worked out once in a process.
+"""Analyses that Beam repeats at each transform of each run, made once in a process.
 
 A third of the time of a run of a few batches. Nothing that a run computes hangs on it.
 """

@@ -32,7 +32,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
     Attributes:
         seen: Path, headers by their names in lower case, and body of each request.
-        times: How often a request with this seed has come.
+        times: Number of requests with each seed so far.
         at_once: Requests that are being answered.
         most_at_once: The most so far.
         showing: Prompts so far that show words of `_WORDS`, of those that are looked at for them.
@@ -263,7 +263,7 @@ def running() -> Iterator[str]:
 
 
 def seen(url: str) -> dict[str, Any]:
-    """What a server was asked so far, as `seen`, and `most_at_once`."""
+    """The requests to a server so far, as `seen`, and `most_at_once`."""
     with urllib.request.urlopen(f'{url}/seen') as answer:
         return json.load(answer)
 

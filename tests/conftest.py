@@ -35,7 +35,7 @@ _COMPILED_BYTES = 500_000_000
 
 
 def _processor() -> str:
-    """What code compiled for this machine needs of another one."""
+    """The processor features that code compiled here needs of another machine."""
     try:
         lines = pathlib.Path('/proc/cpuinfo').read_text().splitlines()
     except OSError:
@@ -102,7 +102,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the modules of all tests hold stays to the end: the garbage collector need not walk through it."""
+    """Freezes what the modules of all tests hold: the garbage collector need not walk through it."""
     gc.collect()
     gc.freeze()
 
@@ -156,7 +156,7 @@ def _refuse_unknown_names(config: pytest.Config, items: list[pytest.Item]) -> No
 # --- The tier of a test ----------------------------------------------------------
 
 _STARTS = {'subprocess.Popen', 'os.exec', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.spawn', 'os.system'}
-# What libraries ask of the processor, once.
+# Programs by which libraries ask about the processor, once.
 _QUESTIONS = {'lscpu', 'uname'}
 
 
@@ -164,8 +164,8 @@ class _Guard:
     """Fails a test that starts what its mark does not say.
 
     Attributes:
-        guarded: Whether the running test has no mark.
-        started: What it started all the same: libraries swallow errors, and threads lose them.
+        guarded: True if the running test has no mark.
+        started: Programs that it started all the same: libraries swallow errors, and threads lose them.
     """
 
     def __init__(self) -> None:
@@ -230,8 +230,8 @@ def pytest_runtest_call() -> Iterator[None]:
 
 # --- How long a test takes -------------------------------------------------------
 
-# Of the clock or of the processors, whichever is less: a test beside a busy one takes longer by the clock,
-# and one that computes on several cores takes more of the processors.
+# Seconds by the clock or by the processors, whichever is less: a test beside a busy one takes longer by the
+# clock, and one that computes on several cores takes more of the processors.
 _MOST_SECONDS = 20
 # By the clock alone, whatever else the machine does: of a test that waits more than it computes.
 _MOST_WAITING_SECONDS = 60

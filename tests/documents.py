@@ -1,4 +1,4 @@
-"""Whether a JSON text is one of the documents whose schemas are published."""
+"""Check that a JSON text is one of the documents whose schemas are published."""
 
 import functools
 import json

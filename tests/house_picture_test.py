@@ -78,7 +78,7 @@ def _place(module: str, folders: tuple[str, ...] | list[str]) -> str | None:
 
 
 def faults_of(picture: str, root: pathlib.Path = ROOT) -> list[str]:
-    """What the picture shows and the code does not have, and the other way round."""
+    """Rooms that the picture shows and the code does not have, and the other way round."""
     rooms, shown = drawn(picture)
     folders = [name for layer, inner in rooms.items() for name in (layer, *inner)]
     missing = [f'{name}: no such folder' for name in folders if not (root / name).is_dir()]

@@ -90,7 +90,7 @@ class Import:
         line: Line number.
         importer: Dotted name of the file's module.
         imported: Dotted name of a module of ours, or the first part of the name of another's.
-        is_deferred: Whether it does not run when the file is imported.
+        is_deferred: True if it does not run when the file is imported.
     """
 
     path: str

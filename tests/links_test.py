@@ -21,7 +21,7 @@ def anchors(page: pathlib.Path) -> set[str]:
 
 
 def broken(page: pathlib.Path, text: str) -> list[str]:
-    """What a page of this text points at that is not there."""
+    """The targets of a page's links that are not there."""
     faults = []
     for target in _LINK.findall(text):
         if re.match(r'[a-z]+:', target):

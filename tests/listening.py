@@ -1,4 +1,4 @@
-"""Where a command listens, over its whole life: each `listen` of its processes, in any language.
+"""Places where a command listens over its whole life: each `listen` of its processes, in any language.
 
 The kernel tells, before it carries the call out (`seccomp_unotify(2)`, Linux 5.9; x86-64 or ARM). So no
 moment is too short to be seen, and libraries in C++, Java or Go have no way around: every process that the
@@ -35,12 +35,12 @@ _ADOPT = 36
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Place:
-    """Where something listened.
+    """A place where something listened.
 
     Attributes:
         host: An address, or `unix`.
         port: The port; the path where the host is `unix`.
-        program: What the process was called.
+        program: Name of the process.
     """
 
     host: str
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def is_reached_from_outside(self) -> bool:
-        """Whether another machine could connect, if nothing between them hinders it."""
+        """True if another machine could connect, if nothing between them hinders it."""
         return self.host not in ('unix', '127.0.0.1', '::1', '::ffff:127.0.0.1')
 
 
@@ -98,14 +98,14 @@ class Listener:
         return subprocess.CompletedProcess(command, process.returncode, *written)
 
     def wait(self) -> set[Place]:
-        """Where anything listened, once all processes have ended."""
+        """The places where anything listened, once all processes have ended."""
         for thread in self._threads:
             thread.join(timeout=60)
             assert not thread.is_alive(), 'a process still runs'
         return self.places()
 
     def places(self) -> set[Place]:
-        """Where anything has listened so far."""
+        """The places where anything has listened so far."""
         assert not self._failures, self._failures
         return set(self._places)
 
@@ -131,7 +131,7 @@ class Listener:
 
 
 def _place(thread: int, descriptor: int) -> Place | None:
-    """Where a thread is about to listen; None if its process was killed, or the descriptor is no socket."""
+    """The place where a thread is about to listen; None if its process was killed, or without a socket."""
     try:
         status = pathlib.Path('/proc', str(thread), 'status').read_text()
         process = int(status.partition('Tgid:')[2].split()[0])

@@ -22,8 +22,8 @@ def executed(path: pathlib.Path, folder: pathlib.Path, *, seconds: int = 600) ->
 
     Args:
         path: The notebook.
-        folder: Where its cells run.
-        seconds: Which a cell may take.
+        folder: Folder in which its cells run.
+        seconds: Time that a cell may take.
 
     Raises:
         nbclient.exceptions.CellExecutionError: A cell ended with an error.
@@ -50,13 +50,13 @@ def without_displays(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == 'code':
             cell.outputs = [one for one in cell.outputs if _is_shown(one.get('data', {'text/plain': 'text'}))]
-    # Which Python it was says nothing to a reader.
+    # The Python version says nothing to a reader.
     notebook.metadata = {'kernelspec': notebook.metadata['kernelspec'], 'language_info': {'name': 'python'}}
     return notebook
 
 
 def _is_shown(data: Mapping[str, str]) -> bool:
-    """Whether an output is neither a display that moved, nor the empty line that one leaves."""
+    """True if an output is neither a display that moved, nor the empty line that one leaves."""
     return _WIDGET not in data and bool(data.get('text/plain', '').strip())
 
 

@@ -20,7 +20,7 @@ def _built(settings: GeneratorSettings) -> BatchGenerator:
 
 
 def _build_once(settings: GeneratorSettings) -> BatchGenerator:
-    # Of a run's own params the model's shapes take one number.
+    # The model's shapes take one number alone of a run's own params.
     length = settings.params.max_example_tokens
     params = MechanismParams(
         batch_size=1, clip_bound=1.0, temperature=1.0, max_private_tokens=1, max_batch_tokens=length,

@@ -33,7 +33,7 @@ _OF_A_RUN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(('predict', 'evolve', 'fine-tune', 'refine'), (narrowed, 'read_config')),
     'canaries': (audit, 'read_config'),
 }
-# What pages leave out with `...` or in the file of --config: one of each is enough.
+# Settings that pages leave out with `...` or in the file of --config: one of each is enough.
 _ENOUGH = {
     '--epsilon': ('--epsilon', '--context-budget', '--max-private-tokens', '--noise-multiplier', '--adapter'),
     '--records': ('--records', '--delta', '--adapter'),
@@ -70,11 +70,11 @@ def commands_of(text: str) -> Iterator[str]:
 
 
 def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
-    """What of a command does not exist or does not fit; words in capitals and `...` stand for something else.
+    """The parts of a command that do not exist or fit; words in capitals and `...` stand for something else.
 
     Args:
         command: The command.
-        folder: Where a file may be written in place of one that a page does not have. Without it no command
+        folder: Folder for a file in place of one that a page does not have. Without it no command
             of ours is parsed to its end, and no config built.
     """
     words = shlex.split(command)
@@ -127,7 +127,7 @@ def _options(command: Any) -> set[str]:
 
 
 def _is_whole(words: Sequence[str]) -> bool:
-    """Whether a command is meant to be given as it stands, and is not one that a sentence names."""
+    """True if a command is meant to be given as it stands, and is not one that a sentence names."""
     given = {word.partition('=')[0] for word in words}
     said = {flag for flags_of_one in _ENOUGH.values() for flag in flags_of_one}
     return len(words) > 2 and bool(said & given) and not words[-1].startswith('--')
@@ -138,7 +138,7 @@ class _Built(Exception):
 
 
 def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
-    """What the command line says to a command of ours, whose run's config is built too."""
+    """The errors of a command line of ours, whose run's config is built too."""
     command = command_line()
     while hasattr(command, 'commands'):
         name, words = words[0], words[1:]

@@ -1,4 +1,4 @@
-"""What holds of the words of the pages: the README is short, and no page repeats another."""
+"""Rules on the words of the pages: the README is short, and no page repeats another."""
 
 import collections
 import re

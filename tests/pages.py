@@ -28,7 +28,7 @@ def name_of(page: pathlib.Path) -> str:
 
 
 def is_there(path: pathlib.Path) -> bool:
-    """Whether a path of the checkout exists, or is expected."""
+    """True if a path of the checkout exists, or is expected."""
     return path.exists() or str(path.relative_to(ROOT)) in NOT_YET
 
 
@@ -51,7 +51,7 @@ def block_lines(text: str) -> Iterator[str]:
 
 
 def inline_code(text: str) -> list[str]:
-    """What stands in backticks, in one line each."""
+    """The texts in backticks, in one line each."""
     prose = re.sub(r'^ {4}\S.*$', '', without_fenced(text), flags=re.MULTILINE)
     return [re.sub(r'\s+', ' ', code) for code in re.findall(r'`([^`]+)`', prose)]
 

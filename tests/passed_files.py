@@ -32,9 +32,9 @@ class PassedFiles:
     something that is missing here.
 
     Args:
-        folder: Where the records lie, one empty file each.
+        folder: Folder of the records, one empty file each.
         root: The root of the tree.
-        once: Whether tests of a recorded file are left out.
+        once: True if tests of a recorded file are left out.
     """
 
     def __init__(self, folder: pathlib.Path, root: pathlib.Path, once: bool) -> None:
@@ -48,7 +48,7 @@ class PassedFiles:
         self._incomplete: set[str] = set()
 
     def has_passed(self, file: str) -> bool:
-        """Whether all tests of a file passed for this tree."""
+        """True if all tests of a file passed for this tree."""
         return bool(self._tracked) and self._record(file).exists()
 
     def _record(self, file: str) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""What tests of several rooms are made of: plans, batches, pipelines, processes and screens.
+"""Parts for tests of several rooms: plans, batches, pipelines, processes and screens.
 
 Heavy libraries are imported where they are used, so that a test of plain functions stays quick.
 """
@@ -237,7 +237,7 @@ def assert_import_leaves(module: str, *heavy: str) -> None:
 
 
 def on_terminal(render: Callable[['rich.console.Console'], object], width: int) -> str:
-    """What a function writes to a terminal that is no terminal: the text without control characters."""
+    """The output of a function on a terminal that is no terminal: the text without control characters."""
     import rich.console
 
     screen = io.StringIO()

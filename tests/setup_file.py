@@ -1,4 +1,4 @@
-"""What setup.py asks for, and which of the installed distributions that brings."""
+"""The requirements of setup.py, and the installed distributions that they bring."""
 
 import functools
 import importlib.metadata

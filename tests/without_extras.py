@@ -29,7 +29,7 @@ _OURS = frozenset({'dp_corpus', 'launch', 'models', 'pipeline', 'tests', 'transf
 
 
 class _Kept:
-    """What is left of the installed libraries, as the files of some distributions say.
+    """The remainder of the installed libraries, as the files of some distributions say.
 
     Args:
         distributions: Their names.
@@ -47,7 +47,7 @@ class _Kept:
                 self._modules.setdefault(first.partition('.')[0], set()).update(rest[:1])
 
     def has(self, module: str) -> bool:
-        """Whether a module is left; all are that lie elsewhere, such as Python's own and ours."""
+        """True if a module is left; all are that lie elsewhere, such as Python's own and ours."""
         first, *rest = module.split('.')
         if first in _OURS or first not in self._installed:
             return True
@@ -95,8 +95,8 @@ def run(
 
     Args:
         commands: Arguments of each.
-        extras: Of setup.py.
-        folder: Where they run.
+        extras: Extras of setup.py.
+        folder: Folder in which they run.
         listener: Keeps where they listen.
     """
     commands = [list(each) for each in commands]

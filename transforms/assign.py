@@ -23,7 +23,7 @@ from transforms.units import KeyByUnit, KeyedDoFn, SmallestRecords
 BatchKey = tuple[int, int]
 # One row, or none: the element that makes a planned batch emit.
 _Rows = tuple[BatchKey, list[Row]]
-# Of an error over a record, and of the file that keeps its text.
+# Words of an error over a record, and name of the file that keeps its text.
 _EXPECTED, _NAME = 'every record to find its batch', 'assign'
 
 
@@ -60,7 +60,7 @@ class AssignBatches(beam.PTransform):
         planned = plans | 'PlannedBatches' >> beam.FlatMap(_no_rows).with_output_types(_Rows)
         rows = self._user_rows(records, plan) if self.unit == 'user' else self._record_rows(records, plan)
         return (
-            # What a CoGroupByKey does, with types: its tags hide them, and keys and values
+            # A CoGroupByKey with types: its own tags hide them, and keys and values
             # would go through a coder that guesses.
             (planned, rows)
             | 'WithPlanned' >> beam.Flatten()

@@ -31,7 +31,7 @@ _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
 def is_local(path: str) -> bool:
-    """Whether a path names a file of this machine."""
+    """True if a path names a file of this machine."""
     return FileSystems.get_scheme(path) is None
 
 
@@ -78,7 +78,7 @@ def _write_local(path: str, temporary: str, data: bytes) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """Whether a file of this name was written.
+    """True if a file of this name was written.
 
     Raises:
         FileExistsError: There is a link or a folder of this name: the release would hold what lies elsewhere,
@@ -224,14 +224,14 @@ def read_key(work_dir: str) -> RunKey:
 
 
 def noise_source(work_dir: str, *name: str) -> NoiseSource:
-    """Where the noise of a table of this run comes from: a function of the run key and of the table's name.
+    """The source of the noise of a table of this run: a function of the run key and of the table's name.
 
     The run's own digests are in the name. So under one key a run of other settings, records, model or code,
     which `run.json` is there to tell apart, has other noise.
 
     Args:
         work_dir: The curator's folder.
-        name: Which table of the run it is, and all that was released before and that it depends on.
+        name: Name of the table in the run, and of all that was released before and that it depends on.
 
     Raises:
         FileNotFoundError: The folder lacks the key or the digests.

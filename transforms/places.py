@@ -1,4 +1,4 @@
-"""What an `--input` names, as its text tells and the names of files: files, a database or a data set.
+"""The places that an `--input` names, by its text and the names of files: files, a database or a data set.
 
 Nothing is opened here, and nothing heavy is imported but for a URL with a comma: settings are checked before
 a library loads.
@@ -83,7 +83,7 @@ def _longest(parts: Sequence[str], begin: int) -> tuple[str | None, int]:
             if slash and not os.path.isdir(_path_of(named)) or len(named.rpartition('/')[2]) > _LONGEST_NAME:
                 break
         path = _path_of(text)
-        # Of a glob the folder that it begins with.
+        # The folder that a glob begins with.
         folder = os.path.dirname(_WILDCARD.split(path)[0])
         if _is_there(path) or (
             _WILDCARD.search(path) and ',' not in path[len(folder) :] and _is_there(folder)
@@ -105,12 +105,12 @@ def _path_of(text: str) -> str:
     otherwise = meant[0] if _LOCAL.match(stripped) else meant[-1]
     composed = [unicodedata.normalize('NFC', path) for path in meant]
     meant += [*composed, *(unicodedata.normalize('NFD', path) for path in composed)]
-    # Of a glob nothing is there by its own name.
+    # No file has a glob's own name.
     return next(filter(os.path.exists, dict.fromkeys(meant)), otherwise)
 
 
 def _is_there(path: str) -> bool:
-    """Whether a path or a URL of one file, or a data set on this machine, is there."""
+    """True if a path or a URL of one file, or a data set on this machine, is there."""
     if '://' not in path or is_dataset(path):
         return os.path.exists(path.removeprefix(DATASET))
     # Loads for a URL with a comma alone.
@@ -146,13 +146,13 @@ def check_local_files(pattern: str) -> None:
 
 
 def is_database(place: str) -> bool:
-    """Whether a text is the URL of a database."""
+    """True if a text is the URL of a database."""
     scheme, separator, _ = place.strip().partition('://')
     return bool(separator) and scheme.lower().partition('+')[0] in _DATABASES
 
 
 def is_dataset(place: str) -> bool:
-    """Whether a text names a Hugging Face data set, on disk or by its name."""
+    """True if a text names a Hugging Face data set, on disk or by its name."""
     return place.startswith(DATASET)
 
 
@@ -168,19 +168,19 @@ def check_filesystem(*places: str | None) -> None:
 
 
 def is_workbook(place: str) -> bool:
-    """Whether a path or glob names Excel workbooks."""
+    """True if a path or glob names Excel workbooks."""
     return place.lower().endswith('.xlsx')
 
 
 def may_be_text(place: str) -> bool:
-    """Whether a path or glob can name files of text, a folder of them among these."""
+    """True if a path or glob can name files of text, a folder of them among these."""
     if is_database(place) or is_dataset(place):
         return False
     return not place.lower().endswith(('.parquet', '.xlsx'))
 
 
 def may_be_csv(place: str) -> bool:
-    """Whether a path or glob can name CSV files; a folder of texts has none."""
+    """True if a path or glob can name CSV files; a folder of texts has none."""
     name = place.lower()
     for codec in _CODECS:
         name = name.removesuffix(codec)
@@ -236,7 +236,7 @@ def take_password(place: str) -> tuple[str, str | None]:
 
 
 def has_password(place: str) -> bool:
-    """Whether a URL of a database holds a password, also one of a key file (sslpassword)."""
+    """True if a URL of a database holds a password, also one of a key file (sslpassword)."""
     names = re.findall(r'[?&]([^=&]*)=', place) if is_database(place) else []
     return take_password(place)[1] is not None or any('password' in name.lower() for name in names)
 
@@ -257,5 +257,5 @@ def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is a socket of this machine, or a name of itself."""
+    """True if a host is a socket of this machine, or a name of itself."""
     return host in ('', 'localhost', '::1') or host.startswith(('/', '@', '127.'))

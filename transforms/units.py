@@ -123,7 +123,7 @@ class SelectUnits(beam.PTransform):
     Attributes:
         labels: The declared labels, or a single None; records of other labels drop out.
         work_dir: The curator's folder, where workers read the run key.
-        of_users: Whether a unit is a user.
+        of_users: True if a unit is a user.
         k: The largest number of records of one unit.
         text_limit: Number of characters of a text that are kept; None keeps all.
     """

@@ -58,7 +58,7 @@ class WriteCorpus(beam.PTransform):
         plan: The single plan.
         output: The corpus folder.
         shards: Number of planned batches -> number of files.
-        columns: What a row is.
+        columns: Columns of a row.
     """
 
     plan: beam.PCollection[BatchPlan]

@@ -44,7 +44,7 @@ FREE = (
     'label_mix_rho', 'top_p', 'top_k', 'rounds', 'candidates', 'children', 'unvoted', 'fresh_share',
     'shots', 'nearest', 'vote_noise', 'form_share', 'endpoint_requests', 'keep', 'run_id', 'shards',
 )  # fmt: skip
-# What every job on Dataflow needs (launch/dataflow/profiles.py): each accelerator has one owner, and workers
+# Options that every job on Dataflow needs (launch/dataflow/profiles.py): accelerators have one owner, workers
 # find everything in their image.
 EXPERIMENTS = ('no_use_multiple_sdk_containers',)
 OPTIONS = ('sdk_location=container', 'no_save_main_session=true', 'number_of_worker_harness_threads=1')
@@ -91,7 +91,7 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
 
 
 def may_be(name: str, value: Any) -> bool:
-    """Whether the trigger form may give a setting this value."""
+    """True if the trigger form may give a setting this value."""
     if name in CHOICES:
         return SETTINGS[name] in CHOICES[name] and value in CHOICES[name]
     return name in FREE

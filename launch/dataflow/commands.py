@@ -10,7 +10,7 @@ def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> li
 
     Args:
         profile: The accelerator.
-        place: Where the workers are.
+        place: Project, region, image and folder of the workers.
         flags: Flags of `dp-corpus generate`.
 
     Raises:
@@ -31,7 +31,7 @@ def template_command(
 
     Args:
         profile: The accelerator.
-        place: Where the workers are.
+        place: Project, region, image and folder of the workers.
         template: File of the template, gs://...
         job_name: Name of the job in Dataflow.
         flags: Flags of `dp-corpus generate`, each as `--name=value`.

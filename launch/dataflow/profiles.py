@@ -31,7 +31,7 @@ class Profile:
         accelerator: The hint, as Dataflow writes it.
         worker_accelerator: Value of the service option, as Dataflow writes it.
         machine_type: Machine type of all workers; None: Dataflow chooses one that fits the hint.
-        needs_zone: Whether only some zones have the accelerator, so that the user must name one.
+        needs_zone: True if only some zones have the accelerator, so that the user must name one.
         disk_size_gb: Disk of each worker, in GB. It holds the image with its weights twice while the image is
             unpacked.
     """
@@ -76,7 +76,7 @@ PROFILES: Mapping[str, Profile] = types.MappingProxyType({
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the workers of a run are, and who pays for them.
+    """Project that pays for a run, and the region, image and folders of its workers.
 
     Attributes:
         project: Id of the project.
@@ -127,7 +127,7 @@ def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool |
 
     Args:
         profile: The accelerator.
-        place: Where the workers are.
+        place: Project, region, image and folder of the workers.
 
     Raises:
         ValueError: The profile needs a zone, and the place has none.

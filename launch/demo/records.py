@@ -123,7 +123,7 @@ def demo_records(records: int, seed: int = SEED) -> Iterator[dict[str, str]]:
     """Invented records, the same for the same arguments.
 
     Args:
-        records: How many.
+        records: Number of records.
         seed: Seed of the demo data alone.
 
     Yields:

@@ -2,7 +2,7 @@
 
 import pathlib
 
-# What `--model` calls it.
+# Its name for `--model`.
 MODEL = 'bundled'
 FOLDER = pathlib.Path(__file__).parent
 CHECKPOINT = FOLDER / 'checkpoint'

@@ -1,4 +1,4 @@
-"""What a constraint is: which tokens may come next, as a function of the tokens before them.
+"""Constraints: the tokens that may come next, as a function of the tokens before them.
 
 A constraint sees the tokens of the current example and public settings, and nothing else: no logits, no
 context. So its mask is a function of the output, and free (METHOD 4). The compiled loop of
@@ -23,7 +23,7 @@ class Constraint(abc.ABC):
     least one token is allowed.
 
     Attributes:
-        narrows_predictions: Whether predictions are conditioned on an allowed token: votes are centred, and
+        narrows_predictions: True if predictions are conditioned on an allowed token: votes are centred, and
             the sparse-vector test compares, on the allowed tokens alone. For masks that exclude most of the
             tokens that a model expects.
     """

@@ -63,7 +63,7 @@ class Grammar(Constraint):
         """From an automaton and a vocabulary.
 
         Args:
-            automaton: Of the whole example's bytes.
+            automaton: Automaton over the whole example's bytes.
             token_bytes: `Tokenizer.token_bytes`.
             tokens: `[V]` bool, the tokens that may be sampled, `Tokenizer.released_token_mask`; V may be more
                 than there are pieces.

@@ -13,7 +13,7 @@ from models.stop_rule import StopRule
 
 
 class Length(NamedTuple):
-    """Where an example is."""
+    """The state of an example."""
 
     of: Any  # the state of the constraint that is held to a length
     place: jax.Array  # int32 scalar, tokens of the example so far
@@ -48,8 +48,8 @@ class LongEnough(Constraint):
         """Holds a constraint's examples to a length.
 
         Args:
-            constraint: Which tokens may come otherwise.
-            stop_rule: What ends an example, of the same vocabulary.
+            constraint: Tokens that may come otherwise.
+            stop_rule: The end of an example, by tokens of the same vocabulary.
             min_tokens: N.
 
         Raises:

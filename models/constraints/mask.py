@@ -33,8 +33,8 @@ class Mask(abc.ABC):
     Formal guarantees: those of `Constraint`, for what `constraint` returns. So a mask costs nothing.
 
     Attributes:
-        name: What settings call it.
-        summary: What it allows, in a few words, for help and reports.
+        name: Its name in settings.
+        summary: The text that it allows, in a few words, for help and reports.
     """
 
     name: ClassVar[str]

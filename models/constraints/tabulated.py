@@ -12,7 +12,7 @@ from models.constraints.constraint import STATIC
 from models.constraints.grammar import Grammar
 from models.grammars.automaton import DEAD
 
-# Of all masks on the device: 2,048 of 262,144 tokens.
+# Bytes of all masks on the device: 2,048 of 262,144 tokens.
 MOST_BYTES = 2**26
 # States whose masks are computed, each in some two milliseconds.
 MOST_STATES = 8192
@@ -53,7 +53,7 @@ class Tabulated(Grammar):
         masks: `[K, ceil(V / 8)]` uint8; bit b of byte j, the highest first, is token `b ceil(V / 8) + j`.
         mask_of_state: `[states]` int32, the place of a state's mask; -1 where it is walked. 0 in states that
             force a token, which read none.
-        walks: Whether there are states that are walked.
+        walks: True if there are states that are walked.
     """
 
     masks: jax.Array

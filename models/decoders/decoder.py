@@ -112,7 +112,7 @@ class Decoder(abc.ABC):
 
         Args:
             weights: `self.weights`.
-            cache: What `prefill` or the call before returned, of one micro-batch or more.
+            cache: The result of `prefill` or of the call before, of one micro-batch or more.
             tokens: `[r]` int32, 1 <= r <= R, the same for all rows; or `[m, r]`, each row's own, where the
                 cache is of one micro-batch. What lies behind the first `count` changes nothing.
             count: int32 scalar, 1 to r: how many are appended.
@@ -137,9 +137,9 @@ class Decoder(abc.ABC):
         takes over the buffers of `cache`, which is then changed in place.
 
         Args:
-            cache: Of one micro-batch.
+            cache: The cache of one micro-batch.
             row: int32 scalar, the row that is replaced.
-            other: Of a micro-batch of one row, such as a slice of another one.
+            other: The cache of a micro-batch of one row, such as a slice of another one.
         """
         return jax.tree.map(
             lambda of, one: jax.lax.dynamic_update_slice_in_dim(of, one, row, 0), cache, other

@@ -13,14 +13,14 @@ import psutil
 Dtype = Literal['float32', 'bfloat16']
 RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 
-# How a processor says, under Linux, that it multiplies bfloat16 by itself. One that does not falls back
+# Flags by which Linux shows that a processor multiplies bfloat16 itself. One that does not falls back
 # to float32 and conversions.
 _NATIVE_BFLOAT16: Final = frozenset({'avx512_bf16', 'amx_bf16', 'bf16'})
 _CPUINFO: Final = pathlib.Path('/proc/cpuinfo')
 
 
 def has_plugin() -> bool:
-    """Whether a plugin for accelerators is installed; JAX is not asked, which would take seconds."""
+    """True if a plugin for accelerators is installed; JAX is not asked, which would take seconds."""
     plugins = importlib.metadata.entry_points(group='jax_plugins')
     return bool(plugins) or importlib.util.find_spec('libtpu') is not None
 
@@ -97,7 +97,7 @@ def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> Dt
 
 
 def processor_flags(cpuinfo: str | None = None) -> frozenset[str]:
-    """What the processor says that it can do; nothing where it says nothing.
+    """The features that the processor names; nothing where it names none.
 
     Args:
         cpuinfo: Content of Linux' /proc/cpuinfo; None reads that file.

@@ -52,9 +52,9 @@ class Sizes(abc.ABC):
         """Bytes of what layers compute and a gradient reads again on its way back, as compilers hold it.
 
         Args:
-            tokens: Of all rows together.
+            tokens: Number of tokens of all rows together.
             length: Tokens that one of them attends to at the most.
-            remat: Whether each layer is computed again, in place of being kept.
+            remat: True if each layer is computed again, in place of being kept.
         """
 
     @abc.abstractmethod
@@ -62,7 +62,7 @@ class Sizes(abc.ABC):
         """Numbers of an adapter.
 
         Args:
-            rank: Of each pair of factors; None for a difference of all weights.
+            rank: Rank of each pair of factors; None for a difference of all weights.
         """
 
     @abc.abstractmethod
@@ -160,7 +160,7 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def known_files(self, model: str) -> ModelFiles | None:
-        """Where the model's files lie if the user names none; None for a model that users bring.
+        """Paths of the model's files if the user names none; None for a model that users bring.
 
         The package ships them, or a command puts them there; they need not be there yet.
         """
@@ -170,7 +170,7 @@ class Family(abc.ABC):
         """The tokenizer that comes with the weights, as far as their path tells; None if none does."""
 
     def answers_turns(self, checkpoint: str) -> bool | None:
-        """Whether weights were tuned to answer in turns of a chat, as far as their files tell; else None.
+        """True if weights were tuned to answer in turns of a chat, as far as their files tell; else None.
 
         Args:
             checkpoint: Folder or file of the weights, which is there.
@@ -208,7 +208,7 @@ class Family(abc.ABC):
             checkpoint: Folder or file of the weights.
             shapes: The public shapes.
             dtype: 'float32' or 'bfloat16'.
-            adapter: What is added to the weights, a tree of arrays as `adapter_shapes` says; None for the
+            adapter: Numbers added to the weights, a tree of arrays as `adapter_shapes` says; None for the
                 model as it is.
 
         Raises:
@@ -237,7 +237,7 @@ class Family(abc.ABC):
             model: One of `models`.
             checkpoint: Folder or file of its weights.
             dtype: 'float32' or 'bfloat16'.
-            remat: Whether a gradient computes again what each layer computes, in place of keeping it.
+            remat: True if a gradient computes again what each layer computes, in place of keeping it.
         """
 
     @abc.abstractmethod

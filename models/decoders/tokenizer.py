@@ -82,7 +82,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
-        """Which tokens may be sampled: ordinary text, bytes, and the stop tokens.
+        """Mask of the tokens that may be sampled: ordinary text, bytes, and the stop tokens.
 
         A function of the vocabulary alone, so it costs nothing.
 

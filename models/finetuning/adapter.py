@@ -36,11 +36,11 @@ CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
 class Prompt(typing.TypedDict):
-    """What a template is filled with, and lengths: settings of the run, by their names.
+    """The words and lengths that fill a template: settings of the run, by their names.
 
     Attributes:
-        label_name: What the label is called.
-        text_name: What a text is called.
+        label_name: The label's name in prompts.
+        text_name: A text's name in prompts.
         corpus_description: The line that instructions may begin with.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: Longest text.
@@ -57,10 +57,10 @@ class Prompt(typing.TypedDict):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdapterCard:
-    """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
+    """The card of an adapter, with all that it may tell of the records that trained it. All of it is public.
 
     Attributes:
-        schema: What kind of document this is.
+        schema: Kind of this document.
         schema_version: Changes with every change that a reader has to know of.
         run_id: Public name of the run that trained it.
         dataset: Name of the records in the ledger that charged the run; None where it was charged to none.
@@ -71,11 +71,11 @@ class AdapterCard:
         factors: SHA-256 of `adapter.safetensors`.
         epsilon: At `delta`, under adding or removing one unit, of the adapter and of all releases that went
             into it, as far as they hide the same unit.
-        epsilon_of_run: Of the training alone, given what went in.
+        epsilon_of_run: The same for the training alone, given what went in.
         delta: As set in the run that trained it.
         mechanism: Every number that the guarantee depends on.
         template: The prompt whose public form its texts are asked for with.
-        prompt: What it is filled with, and lengths, by name.
+        prompt: The words that fill it, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
             without labels. Of attributes their values, COLUMN:VALUE=WORDS.
         attributes: Columns of the attributes whose values are combined to labels; none where a label is one
@@ -83,7 +83,7 @@ class AdapterCard:
         label_counts: Released noisy number of units of each label, whose price is in `epsilon`: texts have
             the labels in these shares unless another mix is asked for. None where the run counted none.
         warm_texts: Texts, no records, that it was trained on before the first private step; 0 for none.
-        warm_vouched: Whether some of them are of files of which nothing but the curator's word is known.
+        warm_vouched: True if some of them are of files of which nothing but the curator's word is known.
         releases: All releases that went in, each once: those of the warm start, and what went into these.
         commitment: To the run key of the run that trained it.
     """
@@ -140,7 +140,7 @@ class AdapterCard:
 
     @property
     def _label_number(self) -> int:
-        """How many labels were declared: of attributes the combinations of their values."""
+        """Number of declared labels: for attributes the combinations of their values."""
         of_column = collections.Counter(entry.partition(':')[0] for entry in self.labels)
         if not self.attributes:
             return len(self.labels)
@@ -153,12 +153,12 @@ class AdapterCard:
 
     @property
     def costs(self) -> dict[str, DpEvent]:
-        """What the training cost, by stage."""
+        """The cost of the training, by stage."""
         return {STAGE: self.mechanism.event}
 
     @property
     def warm_start(self) -> TextOrigin:
-        """Where the texts of the warm start come from."""
+        """The origin of the texts of the warm start."""
         return TextOrigin(releases=self.releases, vouched=self.warm_vouched)
 
     def handed_on(self, sampled_by: str | None = None) -> tuple[EarlierRelease, ...]:
@@ -202,8 +202,8 @@ class ReleasedAdapter:
     """An adapter that an earlier run released, for a run that decodes with it. All of it is public.
 
     Attributes:
-        folder: Where its two files are.
-        card: What it is.
+        folder: Folder of its two files.
+        card: Its card.
     """
 
     folder: str
@@ -291,7 +291,7 @@ def from_bytes(data: bytes, model: str, rank: int | None) -> Any:
 
 
 def in_words(rank: int | None) -> str:
-    """What an adapter holds."""
+    """The content of an adapter, in words."""
     return 'a difference of all weights' if rank is None else f'factors of rank {rank}'
 
 

@@ -13,8 +13,8 @@ def texts_of_shares(texts: int, shares: Sequence[float]) -> tuple[int, ...]:
     `texts`; but every label has at least one text. If `texts` is 0, every label has none.
 
     Args:
-        texts: Of all labels.
-        shares: Of each label; any sum, none negative, at least one positive.
+        texts: Number of texts of all labels.
+        shares: Share of each label; any sum, none negative, at least one positive.
     """
     if not texts:
         return (0,) * len(shares)
@@ -36,7 +36,7 @@ def batches_of_texts(texts: Sequence[int], together: int) -> tuple[int, ...]:
     """Batches of each label.
 
     Args:
-        texts: Of each label.
+        texts: Number of texts of each label.
         together: Most texts that are sampled together.
     """
     return tuple(math.ceil(number / together) for number in texts)

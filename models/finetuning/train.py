@@ -38,7 +38,7 @@ CHECKPOINT_STEPS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """Which units are in which step: a row of `members` for each step.
+    """The units of each step: a row of `members` for each step.
 
     Attributes:
         members: Ascending indices of units, for each step.
@@ -83,7 +83,7 @@ class Trainer:
         mesh = jax.sharding.Mesh(np.array(devices), (_UNITS,))
         self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         by_unit = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_UNITS))
-        # What fills up a micro-batch contributes exactly zero.
+        # Padding of a micro-batch contributes exactly zero.
         self._together = -(-settings.micro_batch_size // len(devices)) * len(devices)
         self._settings = settings
         self._writer = settings.writer()
@@ -175,7 +175,7 @@ class Trainer:
         if not len(members):
             return total
         if len(members) > whole_numbers.MOST_CONTEXTS:
-            # How many there are is private, so the text does not give it.
+            # The text does not give the number of units, which is private.
             raise MemoryError(
                 'Expected the units of a step to add up exactly, got more than a sum has room for. Lower '
                 '--expected-batch-size.'

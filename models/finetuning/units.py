@@ -113,7 +113,7 @@ def encode(
 
     Args:
         units: The units.
-        writer: What writes prompts.
+        writer: Writes the prompts.
         labels: The declared labels, or a single None.
         texts_of_unit: k.
         max_tokens: T.

@@ -36,7 +36,7 @@ class GeneratedBatch:
         examples: The batch's synthetic examples.
         loss: The batch's losses, restricted to the curator; None where the aggregate has
             a price in advance.
-        spending: What its contexts spent, restricted to the curator; None without individual
+        spending: The contexts' spending, restricted to the curator; None without individual
             accounting.
     """
 
@@ -65,7 +65,7 @@ class BatchGenerator:
 
     @functools.cached_property
     def stop_rule(self) -> StopRule:
-        """What ends an example."""
+        """The end of an example."""
         return self.writer.stop_rule(self.decoder.vocab_size)
 
     def draws(self, batch: records.Batch, key: randomness.RunKey) -> randomness.BatchDraws:

@@ -83,8 +83,8 @@ def decode_stream(
         private_prompts: Token ids, one prompt for each context; may be empty.
         params: The mechanism. `max_example_tokens` may not exceed the decoder's shape.
         draws: The batch's randomness.
-        constraint: Which tokens may be sampled, stop tokens among them.
-        stop_rule: What ends an example.
+        constraint: Tokens that may be sampled, stop tokens among them.
+        stop_rule: The end of an example.
         watch: Called about once a second with what the loop is doing and the number of tokens so far.
 
     Returns:
@@ -213,7 +213,7 @@ def _run_loop(
         until: Number of tokens at which the stretch ends, with the step that reaches it; int32 scalar.
         states: After the prompts, public rows first.
         is_private_row: `[m]` bool for every micro-batch of private rows.
-        constraint: Which tokens may be sampled.
+        constraint: Tokens that may be sampled.
         stop_table: `StopRule.table`.
         threshold_noise: The batch's, as `sparse_vector.limbs`.
         distance_noise: The batch's, in the same.

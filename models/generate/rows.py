@@ -29,7 +29,7 @@ class PublicRows(NamedTuple):
 
     Attributes:
         states: `[m, D]` after each prompt, padding rows last.
-        cache: Of these rows, a tuple of length one.
+        cache: The cache of these rows, a tuple of length one.
         prompts: M, the number of rows without padding.
     """
 

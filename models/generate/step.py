@@ -52,11 +52,11 @@ def step_of(
     steps.
 
     Args:
-        place: Where the token was chosen.
+        place: The place at which the token was chosen.
         token: int32 scalar.
         most: R.
         room: Tokens that the caps leave, including the first one; int32 scalar, at least 1.
-        constraint: Which tokens may be sampled.
+        constraint: Tokens that may be sampled.
         stop_table: `StopRule.table`, which says where an example ends.
         params: The length cap of an example is read.
     """
@@ -101,8 +101,8 @@ def advance(
     """The place after a step: further in the example, or back at the end of the prompts.
 
     Args:
-        place: Where the first token of the step was chosen.
-        step: Of `step_of`.
+        place: The place at which the first token of the step was chosen.
+        step: The step, from `step_of`.
         weights: The decoder's.
         first: The states after the prompts.
         constraint: Starts again with every example; examples may have different start states.

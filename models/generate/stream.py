@@ -15,7 +15,7 @@ class TokenStream(NamedTuple):
         is_private: `[n]` bool.
         losses: `[2, n]` float32: −log α and −log β of every token (METHOD 5), private to
             the curator; None where the aggregate has a price in advance.
-        spending: What each context was charged (METHOD 4d), private to the curator; None without
+        spending: The charge of each context (METHOD 4d), private to the curator; None without
             individual accounting.
         is_forced: `[n]` bool, tokens that nobody chose because the constraint allowed no other; None
             where the constraint always leaves a choice.

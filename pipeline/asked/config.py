@@ -48,11 +48,11 @@ class Setting:
 
     Attributes:
         name: Its name, with underscores.
-        type: Of its value; a `Literal` of its choices where it has any.
-        panel: Where `--help` shows it.
-        help: What it is.
+        type: Type of its value; a `Literal` of its choices where it has any.
+        panel: Title of its panel in `--help`.
+        help: Its help text.
         default: Its value where nobody gives one.
-        names_path: Whether a text may name a file (`pipeline.settings.panel.setting`).
+        names_path: True if a text may name a file (`pipeline.settings.panel.setting`).
     """
 
     name: str
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is a list of texts."""
+        """True if its value is a list of texts."""
         return tuple[str, ...] in (self.type, *typing.get_args(self.type))
 
 
@@ -275,7 +275,7 @@ def read_config(
     Args:
         path: The TOML file, or None.
         flags: Values by setting, lists also as texts with commas; None means that the flag was not given.
-        keys: What the file may hold; None for every setting.
+        keys: Settings that the file may hold; None for every setting.
 
     Raises:
         ValueError: An unknown key, one that is not among `keys`, a value of another type, or settings that

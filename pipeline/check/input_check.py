@@ -18,7 +18,7 @@ class LabelRecords:
     Attributes:
         label: Value of the column, cut where it is long and the run does not declare it; None where the
             run has no labels.
-        declared: Whether the run declares it.
+        declared: True if the run declares it.
         records: Records of it.
         contexts: Contexts that they make, in the mean of a sample: records, or units, or slots of k records;
             None if undeclared. Of fine-tuning units, each with its one gradient.
@@ -38,7 +38,7 @@ class Lengths:
     """Tokens of texts, by the run's tokenizer.
 
     Attributes:
-        texts: How many texts were drawn.
+        texts: Number of texts that were drawn.
         median: Half of them are as long or shorter.
         upper_decile: Nine in ten are.
         longest: The longest one's.

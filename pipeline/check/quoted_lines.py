@@ -72,7 +72,7 @@ class QuotedLines:
     def _all_alike(
         self, raw: bytes, lines: int, layout: dialect_lib.Layout, header: Sequence[str] | None
     ) -> bool:
-        """Whether each line of a row, read without quotes, has the columns of the header."""
+        """True if each line of a row, read without quotes, has the columns of the header."""
         if header is None or len(dialect_lib.named(header)) < 2:
             return False
         rows = 0

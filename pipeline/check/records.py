@@ -215,7 +215,7 @@ def _cut(label: str | None) -> str | None:
 
 
 def _of_like_labels(labels: Sequence[LabelRecords]) -> Iterator[str]:
-    """How undeclared labels differ from declared ones that may look the same."""
+    """Differences of undeclared labels from declared ones that may look the same."""
     declared = {spelling.alike(str(each.label)): str(each.label) for each in labels if each.declared}
     for other in (str(each.label) for each in labels if not each.declared):
         if (like := declared.get(spelling.alike(other))) is not None:

@@ -1,4 +1,4 @@
-"""How commands end, for scripts and schedules."""
+"""Exit codes of commands, for scripts and schedules."""
 
 FAILED = 1  # a run started and did not finish, or its ledger could not be reached
 USAGE = 2  # the request cannot be carried out as given

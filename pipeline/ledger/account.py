@@ -42,7 +42,7 @@ class Account:
 
     @property
     def is_zcdp(self) -> bool:
-        """Whether every charge is in zCDP and summed so, at every order and not at one."""
+        """True if every charge is in zCDP and summed so, at every order and not at one."""
         return not self.is_gaussian and all(run.cost.curve.is_zcdp for run in self.runs)
 
     @property
@@ -62,7 +62,7 @@ class Account:
 
     @property
     def rho_left(self) -> float:
-        """What a further run may cost: in zCDP, or at the dataset's order."""
+        """Largest cost of a further run: in zCDP, or at the dataset's order."""
         return max(0.0, float(Fraction(self.dataset.rho_budget) - self._exactly_spent))
 
     @property
@@ -81,7 +81,7 @@ class Account:
 
     @property
     def rho_bound(self) -> float:
-        """What all runs stay within, whatever outputs decided: the largest budget since the first charge."""
+        """Bound on all runs' cost, whatever outputs decided: the largest budget since the first charge."""
         dataset = self.dataset
         return dataset.rho_budget if dataset.rho_bound is None else dataset.rho_bound
 
@@ -112,7 +112,7 @@ class Account:
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether costs are kept as those of Gaussian mechanisms."""
+        """True if costs are kept as those of Gaussian mechanisms."""
         return self.dataset.privacy_filter == 'gaussian'
 
     def epsilon_of(self, rho: float, given: float | None = None) -> float:
@@ -143,7 +143,7 @@ class Account:
         return next((run for run in self.runs if run.run_id == run_id), None)
 
     def fits(self, rho: float) -> bool:
-        """Whether a further cost stays within the budget.
+        """True if a further cost stays within the budget.
 
         The sum is exact. The budget has a relative slack of `report.BUDGET_SLACK` (1e-12): in
         binary, three times 0.1 is more than 0.3.
@@ -152,7 +152,7 @@ class Account:
         return self._exactly_spent + Fraction(rho) <= allowed
 
     def entry(self, run: Run) -> report.LedgerEntry:
-        """What the report of a run says of the ledger: of the runs up to this one, none after it."""
+        """The ledger's entry in the report of a run: on the runs up to this one, none after it."""
         so_far = tuple(other for other in self.runs if other.number <= run.number)
         order = run.renyi_order
         prices = {
@@ -191,7 +191,7 @@ class Account:
         return self._epsilon(so_far, self.dataset.delta)
 
     def rho_by_stage(self, run: Run) -> dict[str, float]:
-        """What a run was charged by name of the stage: ρ, or the cost at the order, or a Gaussian's."""
+        """The charge of a run by name of the stage: ρ, or the cost at the order, or a Gaussian's."""
         if self.is_gaussian:
             parts = {name: RunCost(stages={name: event}) for name, event in run.cost.stages.items()}
             return {name: self._rho_of_gaussian(part, run.failure) for name, part in parts.items()}
@@ -207,7 +207,7 @@ class Account:
         return epsilon_of_costs([run.cost for run in runs], delta)
 
     def price(self, cost: RunCost) -> float:
-        """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
+        """Price of a cost in the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
 
         In a filter of Gaussians half the square of the shift, with the failure that comes next.
 
@@ -224,7 +224,7 @@ class Account:
         return rho
 
     def has_room(self, cost: RunCost) -> bool:
-        """Whether a further run of this cost would fit, as `with_charge` decides it.
+        """True if a further run of this cost would fit, as `with_charge` decides it.
 
         Raises:
             ValueError: As `price`.
@@ -232,7 +232,7 @@ class Account:
         return self.fits(self.asked(cost))
 
     def asked(self, cost: RunCost) -> float:
-        """What a further run takes: its price, or its part in zCDP where that is too much already.
+        """The budget that a further run takes: its price, or its part in zCDP where that is too much already.
 
         With orders that reach the dataset's such a run would fit no better.
 
@@ -347,7 +347,7 @@ class Account:
             )
 
     def price_of(self, run: Run, cost: RunCost) -> float:
-        """What a cost would have taken of the budget in the place of a run that was charged.
+        """The price that a cost would have had in the place of a run that was charged.
 
         Raises:
             NotGaussian: As `price`.

@@ -1,4 +1,4 @@
-"""What a ledger answers before a run: whether it fits, what is left, and which settings would fit."""
+"""A ledger's answer before a run: whether it fits, what is left, and which settings would fit."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from typing import Any
 from models.privacy.numbers import format_down, format_exact, format_up
 from pipeline.ledger.budget import PrivacyFilter
 
-# Whether the dataset has room for a run with other values of settings; None where there is no such run.
+# Tells if the dataset has room for a run with other values of settings; None where there is no such run.
 HasRoom = Callable[[Mapping[str, Any]], bool | None]
 # Digits of a value that would fit, and how far below the one that does not it is looked for.
 _DIGITS, _LEAST_SHARE = 3, 1e-6
@@ -32,21 +32,21 @@ class FittingSetting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """Whether a run fits into what its dataset's ledger has left. All fields are public.
+    """A ledger's answer to a run: does it fit into what the dataset has left? All fields are public.
 
     Attributes:
         dataset: Name under which the ledger keeps the records' budget.
-        fits: Whether the run may start.
-        is_charged: Whether it was charged already; resuming it is free.
-        rho_budget: What all runs on the dataset may cost.
-        rho_spent: What the runs that were charged cost.
-        rho: What the run takes of it; its part in zCDP where that alone does not fit.
-        rho_left: What is left for further runs once this one is charged; where it does not
+        fits: True if the run may start.
+        is_charged: True if it was charged already; resuming it is free.
+        rho_budget: Largest cost of all runs on the dataset together.
+        rho_spent: Cost of the runs that were charged.
+        rho: The budget that the run takes; its part in zCDP where that alone does not fit.
+        rho_left: Budget left for further runs once this one is charged; where it does not
             fit, what is left now.
         epsilon_left: epsilon of one further run that takes all of `rho_left`.
         epsilon_left_up_to_omega: The same of a run with this one's ω, at orders up to it: more, where the
             best order lies above; None of a run whose cost holds at every order.
-        privacy_filter: How the dataset's costs are held against its budget.
+        privacy_filter: Rule by which the dataset's costs are held against its budget.
         epsilon_bound: The guarantee of all runs, earlier and later, whatever outputs decided: that of the
             largest budget since the first charge, at `delta`.
         lowered_from: That budget in ρ, where a smaller one stands now; None otherwise.
@@ -123,7 +123,7 @@ class BudgetAnswer:
 
 
 def fitting_words(settings: Sequence[FittingSetting], delta: float) -> str:
-    """What would fit, for people, without a full stop."""
+    """The settings that would fit, for people, without a full stop."""
     if not settings:
         return 'No smaller run of these settings would fit'
     flags = {setting.name: f'--{setting.name.replace("_", "-")}' for setting in settings}
@@ -150,8 +150,8 @@ def largest_fitting(
     Args:
         name: The setting.
         present: Its value, with which the run does not fit.
-        has_room: Whether a run with other values of settings would fit.
-        is_whole: Whether it has whole numbers alone.
+        has_room: True if a run with other values of settings would fit.
+        is_whole: True if it has whole numbers alone.
         others: Further settings that change with it.
     """
     changed = dict(others or {})

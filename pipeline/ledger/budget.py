@@ -16,7 +16,7 @@ from models.privacy.accounting import RunCost
 Unit = Literal['example', 'user']
 State = Literal['reserved', 'settled']
 PrivacyFilter = Literal['renyi', 'gaussian']
-# Of δ, in a filter of Gaussians: kept for failures of sampled costs.
+# Share of δ, in a filter of Gaussians, that is kept for failures of sampled costs.
 _FAILURE_SHARE = 0.5
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
@@ -27,8 +27,8 @@ class BudgetExceeded(Exception):
     Attributes:
         dataset: Name of the dataset.
         budget: Its budget, in rho.
-        spent: What its runs were charged so far, in rho (at `order`).
-        asked: What the run would cost, in rho (at `order`); its zCDP part where that is too much already.
+        spent: Charges of its runs so far, in rho (at `order`).
+        asked: Cost of the run, in rho (at `order`); its zCDP part where that is too much already.
         delta: The dataset's.
         order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
         failure_budget: The dataset's; None where its filter is no Gaussian's.
@@ -131,18 +131,18 @@ def reaching(order: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """What may be spent on one set of records. All fields are public.
+    """The budget of one set of records. All fields are public.
 
     Attributes:
         name: Public name; every run on these records is charged under it.
         unit: Unit of privacy of all its runs, since costs of different units do not add up.
-        rho_budget: What all runs together may cost in zCDP.
+        rho_budget: Largest cost of all runs together in zCDP.
         delta: delta at which epsilon is stated for the runs together.
         epsilon_budget: The budget as it was given, where it was given so; None otherwise.
         created: UTC, ISO 8601.
         renyi_order: The order α at which costs are held against the budget: that at which the budget
             converts best. Fixed by the first charge, and None before; see `with_budget`.
-        rho_bound: What all runs surely stay within, whatever outputs decided: the largest budget that stood
+        rho_bound: Bound on the cost of all runs, whatever outputs decided: the largest budget that stood
             since the first charge, at `renyi_order` where there is one. None before the first charge.
         failure_budget: For a filter of Gaussians: the part of delta that failures of all runs may take
             together. ρ is then half the square of a Gaussian mechanism's shift, `rho_budget` turns into
@@ -161,7 +161,7 @@ class Dataset:
 
     @property
     def privacy_filter(self) -> PrivacyFilter:
-        """How costs are held against the budget."""
+        """The rule by which costs are held against the budget."""
         return 'renyi' if self.failure_budget is None else 'gaussian'
 
     def with_budget(self, *, rho: float | None, epsilon: float | None, delta: float) -> 'Dataset':
@@ -207,7 +207,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What one run costs, and how the run is known again. All fields are public.
+    """The cost of one run, and its identity, by which it is known again. All fields are public.
 
     Attributes:
         run_id: Public name of the run.
@@ -240,7 +240,7 @@ class Run:
     Attributes:
         number: Its place among the dataset's runs, from 1, in the order of their charging.
         run_id: Public name, unique in the dataset.
-        rho: What was charged: the full cost, whatever the run did with it. For zCDP its ρ; for other
+        rho: Its charge: the full cost, whatever the run did with it. For zCDP its ρ; for other
             costs their Rényi divergence at `renyi_order`, over that order; in a filter of Gaussians
             half the square of the shift.
         cost: The same as events, by name of the stage.
@@ -306,7 +306,7 @@ def check_dataset(
 
 
 def failure_budget_of(delta: float, privacy_filter: PrivacyFilter) -> float | None:
-    """What a dataset's filter keeps of delta for failures; None of one that knows none."""
+    """The part of delta that a dataset's filter keeps for failures; None for one that knows none."""
     return _FAILURE_SHARE * delta if privacy_filter == 'gaussian' else None
 
 

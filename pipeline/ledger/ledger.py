@@ -153,7 +153,7 @@ class Ledger:
             delta: delta at which all runs together are stated.
             rho: Budget in zCDP; either this or `epsilon`.
             epsilon: Budget at `delta`, turned into the largest rho that it allows.
-            privacy_filter: How costs are held against the budget; it stays.
+            privacy_filter: Rule by which costs are held against the budget; it stays.
 
         Raises:
             ValueError: A value out of range, or there is a dataset of this name.
@@ -195,7 +195,7 @@ class Ledger:
         """Sets a dataset's budget anew, upwards or downwards; its charges stay as they are.
 
         Args:
-            name: Of the dataset.
+            name: Name of the dataset.
             rho: New budget in zCDP; either this or `epsilon`.
             epsilon: New budget at delta.
             delta: New delta; None keeps the one that stands.
@@ -242,7 +242,7 @@ class Ledger:
     def accounts(self) -> tuple[Account, ...]:
         """All datasets with their runs, by name."""
         with self._database.reading() as connection:
-            # Of a row that was deleted the log still tells.
+            # Names come from the log too: it still tells of a row that was deleted.
             names = sa.union(sa.select(DATASETS.c.name), sa.select(EVENTS.c.dataset))
             found: typing.Sequence[str] = connection.scalars(names).all()
             return tuple(self._account(connection, name) for name in sorted(found))
@@ -282,7 +282,7 @@ class Ledger:
             key_commitment: Digest that only the run's own key gives.
 
         Returns:
-            What the run's report says of the ledger; for a resumption, what it said the first time.
+            The ledger's entry in the run's report; for a resumption, the entry of the first time.
 
         Raises:
             ValueError: Another unit than the dataset's, no such dataset, or another run of this name.
@@ -336,7 +336,7 @@ class Ledger:
             _price(account, cost)
 
     def check(self, dataset: str, *, run_id: str | None, unit: Unit, cost: RunCost) -> report.LedgerEntry:
-        """What `reserve` would answer now, as far as it can be known without a key; writes nothing.
+        """The answer that `reserve` would give now, as far as it can be known without a key; writes nothing.
 
         Args:
             dataset: Name of the dataset.
@@ -428,7 +428,7 @@ class Ledger:
 def _edited(
     account: Account, dataset: replay.Row, runs: typing.Sequence[replay.Row], log: typing.Sequence[Event]
 ) -> str | None:
-    """What of an account's rows its log does not bear out, in words; None where all agrees."""
+    """The part of an account's rows that its log does not bear out, in words; None where all agrees."""
     if (found := replay.difference(dataset, runs, log)) is not None:
         return found
     tolerance = _SHIFTS_AGREE if account.is_gaussian else _PRICES_AGREE
@@ -466,7 +466,7 @@ def _bound_facts(dataset: Dataset) -> dict[str, float | None]:
 
 
 def _charged(run: Run) -> dict[str, Any]:
-    """What the log keeps of a charge: with the budgets before it, every column of the run's row."""
+    """Columns of a charge in the log: with the budgets before it, every column of the run's row."""
     row = tables.row_of(run)
     return {
         name: row[name] for name in ('rho', 'cost', 'identity', 'key_commitment', 'renyi_order', 'failure')

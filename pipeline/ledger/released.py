@@ -62,7 +62,7 @@ def facts_of(account: Account, *, restricted: bool = False) -> dict[str, Any]:
 
     Args:
         account: The dataset.
-        restricted: Whether it is for the curator alone, with times and the end of each run.
+        restricted: True if it is for the curator alone, with times and the end of each run.
     """
     dataset = account.dataset
     return {

@@ -12,7 +12,7 @@ from pipeline.ledger.event import Event
 
 # Lines of which a row depends; the others tell of what did not change one.
 KINDS = ('dataset added', 'budget changed', 'reserved', 'settled')
-# What a run's row keeps of its dataset as it stood when the run was charged.
+# Columns of a run's row that keep its dataset as it stood when the run was charged.
 _OF_DATASET = ('rho_budget', 'epsilon_budget', 'delta', 'rho_bound')
 
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ def replayed(log: Sequence[Event]) -> tuple[Row, list[Row]]:
 def difference(
     dataset: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], log: Sequence[Event]
 ) -> str | None:
-    """What of the rows the log does not give, in words; None where it gives all of them.
+    """The part of the rows that the log does not give, in words; None where it gives all of them.
 
     Args:
         dataset: The dataset's row, by column.

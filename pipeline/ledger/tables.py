@@ -64,7 +64,7 @@ EVENTS = sa.Table(
 )
 
 
-# What a name may stand for in PostgreSQL, on the schemas that are searched for it.
+# Query for all that a name may stand for in PostgreSQL, on the schemas that are searched for it.
 _NAMED = sa.text(
     'SELECT n.nspname, c.relkind::text, c.relpersistence::text, c.relowner::bigint '
     'FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace '

@@ -37,8 +37,8 @@ def solve(config: JobConfig[Any], *, launch: bool = False) -> Any:
     """The run of a config: everything that follows from it, found once and passed down whole.
 
     Args:
-        config: What was asked.
-        launch: Whether this machine launches the run. It then decides the type of weights once for all
+        config: The settings that were asked for.
+        launch: True if this machine launches the run. It then decides the type of weights once for all
             workers, which may be of several kinds: a batch that is decoded again has to be the same
             (METHOD 7). And paths become absolute, since workers have another working directory.
 

@@ -16,7 +16,7 @@ def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> Non
     Args:
         declared: The input.
         listed: Files of the texts.
-        name: What errors call them: the flag without dashes.
+        name: Their name in errors: the flag without dashes.
 
     Raises:
         ValueError: A file is one of the input, whatever its names are, or lies in a folder of the input.

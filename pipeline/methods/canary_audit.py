@@ -17,10 +17,10 @@ from pipeline.settings.job_config import JobConfig
 
 
 class Canaries[R: Run](abc.ABC):
-    """How one method makes a run with canaries, and how an attacker scores them.
+    """Canaries of one method: a run with them, and the scores that an attacker gives them.
 
     Attributes:
-        attack: What the attacker scores them by, in two words or three.
+        attack: The quantity that the attacker scores them by, in two words or three.
         reads: Who could.
     """
 
@@ -29,7 +29,7 @@ class Canaries[R: Run](abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self, run: R) -> one_run.Guarantee:
-        """What is proven of the run.
+        """The guarantee that is proven of the run.
 
         Raises:
             ValueError: Nothing that canaries could contradict.
@@ -49,9 +49,9 @@ class Canaries[R: Run](abc.ABC):
 
         Args:
             run: The run; no budget is charged.
-            records: Of the input, beside the canaries; none without an input.
+            records: Records of the input, beside the canaries; none without an input.
             coins: `[m]` bool.
-            seed: Of the canaries.
+            seed: Seed of the canaries.
             progress: Told, in words without private facts, what goes on.
 
         Returns:
@@ -91,7 +91,7 @@ def audit[R: Run](
         of_method: The method's part.
         run: The run; no budget is charged.
         canaries: m.
-        seed: Of the canaries and their coins.
+        seed: Seed of the canaries and their coins.
         progress: Told, in words without private facts, what goes on.
 
     Raises:
@@ -140,7 +140,7 @@ def canary_records(texts: list[str], run: Run[Any]) -> list[list[Record]]:
     Labels take turns.
 
     Args:
-        texts: Of each canary.
+        texts: Texts of each canary.
         run: The run.
     """
     of_unit = run.budget.examples_per_context if run.budget.unit == 'user' else 1

@@ -28,7 +28,7 @@ def origin_of_texts(place: str, name: str) -> TextOrigin:
 
     Args:
         place: Folder of a finished run, or files like those of --input.
-        name: What errors call it: the flag without dashes.
+        name: Its name in errors: the flag without dashes.
 
     Raises:
         FileNotFoundError: There is nothing.
@@ -117,9 +117,9 @@ def check(
 
     Args:
         releases: All that would go into a run.
-        what: What errors call the one that was given: 'a corpus'.
-        place: Where that is.
-        name: What errors call the place: the flag without dashes.
+        what: Name in errors of the one that was given: 'a corpus'.
+        place: Its folder or files.
+        name: Name of the place in errors: the flag without dashes.
         dataset: The dataset that the run is charged to.
         ledger: Its ledger.
 
@@ -149,12 +149,12 @@ def check(
 
 
 def is_charge_of(rho: float, cost: accounting.RunCost, release: EarlierRelease) -> bool:
-    """Whether a run's charge is the cost of a release, as this version states it or an older one did.
+    """True if a run's charge is the cost of a release, as this version states it or an older one did.
 
     Args:
-        rho: What the ledger charged.
+        rho: The ledger's charge.
         cost: For what.
-        release: What a report or a card says.
+        release: The release as a report or a card states it.
     """
     if release.charged_rho is not None:
         # The report has the ledger's own number, written and read as JSON.

@@ -26,7 +26,7 @@ class Speed:
 
     Attributes:
         device: The device that JAX took.
-        seconds_of_token: Of all rows together, in two digits.
+        seconds_of_token: Seconds for a token of all rows together, in two digits.
     """
 
     device: str
@@ -45,7 +45,7 @@ class Estimate:
         device: The device of the earlier run; None where no run here has done such work.
         training_hours: 0 without training; None where no run here has trained the model.
         decoding_hours: 0 without decoding; None where no run here has decoded with it.
-        memory_bytes: What weights and the texts of one batch take, at the least.
+        memory_bytes: Bytes that weights and the texts of one batch take, at the least.
     """
 
     model: str
@@ -92,10 +92,10 @@ def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes
         model: The model's name.
         dtype: Type of its weights.
         tokens: Tokens of each kind of work that there is.
-        memory_bytes: What it takes of a device.
+        memory_bytes: Bytes that it takes of a device.
 
     Raises:
-        ValueError: What an earlier run left is damaged.
+        ValueError: The speed file of an earlier run is damaged.
     """
     known = {work: known_speed(model, dtype, work) for work in tokens}
 

@@ -58,7 +58,7 @@ class Asked[M: MethodSettings]:
     """A run as far as somebody said it. All of it public.
 
     Attributes:
-        input: What is declared of the input.
+        input: The declared input.
         budget: The guarantee.
         method: Settings of the method, with defaults where nobody said anything.
         given: Names of the settings that somebody gave.

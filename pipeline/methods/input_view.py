@@ -13,7 +13,7 @@ class InputView(abc.ABC):
     """The input as a method would take it.
 
     Attributes:
-        room: What the room for a text is, after its number of tokens.
+        room: Meaning of the room for a text, in words that follow its number of tokens.
         length_setting: The setting that gives texts more room.
     """
 

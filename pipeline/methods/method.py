@@ -40,9 +40,9 @@ class RunPlan(abc.ABC):
     Attributes:
         method: Name of the method.
         delta: At which the run states its epsilon.
-        estimate: What it takes of this machine; None where nobody asked, or without a model.
-        budget: What the ledger says of it; None where no ledger was asked.
-        warnings: What to think about before the run, in sentences.
+        estimate: Time and memory on this machine; None where nobody asked, or without a model.
+        budget: The ledger's answer; None where no ledger was asked.
+        warnings: Points to think about before the run, in sentences.
     """
 
     method: str
@@ -88,7 +88,7 @@ class Score:
         what: The records, and what of the run differs from the defaults.
         records: Units of the run.
         labels: Declared labels of the run, 1 without any.
-        epsilon: Of the run.
+        epsilon: Epsilon of the run.
         texts: On which a classifier was trained.
         worth: Its accuracy on real records.
         of_records: The accuracy of one that was trained on as many real records.
@@ -147,7 +147,7 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        facts: What the run did with the records.
+        facts: Facts on the run's use of the records.
         settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
     """
@@ -162,15 +162,15 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     Attributes:
         settings: The class of its settings.
-        summary: What it does, for `--help`.
-        instead: What to give in place of a setting that other methods have and it lacks, by the setting's
+        summary: Its work in one sentence, for `--help`.
+        instead: Remedy in place of a setting that other methods have and it lacks, by the setting's
             name: one sentence or two. A setting that is not listed is refused with its panel's name.
         open_steps: Labels of steps whose errors are of the model or without data, so that they
             may be shown. All other errors stay with the curator.
         memory_setting: The setting to lower where memory is short, beside those of lengths.
-        needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
+        needs_only_records: True if it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
-        scores: What its texts were worth in measured runs.
+        scores: Scores of its texts in measured runs.
     """
 
     settings: type[M]
@@ -216,7 +216,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """Time and memory of a run here, without asking an accelerator; None without a model.
 
         Raises:
-            ValueError: What an earlier run left in the cache is damaged.
+            ValueError: The speed file of an earlier run in the cache is damaged.
         """
         own = run.method
         if not isinstance(own, Model):
@@ -230,8 +230,8 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
         Args:
             run: The run.
-            estimate: What it takes of this machine.
-            budget: What the ledger says of the run.
+            estimate: Time and memory on this machine.
+            budget: The ledger's answer for the run.
         """
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
@@ -251,9 +251,9 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
         Args:
             run: The run.
-            has_room: Whether the dataset has room for the run with other values of settings.
+            has_room: True if the dataset has room for the run with other values of settings.
             order: The Rényi order at which the ledger keeps the dataset's budget.
-            reaches: Whether the run's orders reach it.
+            reaches: True if the run's orders reach it.
 
         Returns:
             The settings; None where a higher order is enough.
@@ -274,7 +274,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         Args:
             run: The run.
             dtype: Type of the weights.
-            devices: How many devices of one machine share the rows.
+            devices: Number of devices of one machine that share the rows.
         """
 
     # --- The run --------------------------------------------------------------------
@@ -301,7 +301,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
         Args:
             run: The run.
-            prepared: What `prepare` returned.
+            prepared: The result of `prepare`.
             records: Those of the run.
         """
 
@@ -322,7 +322,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     # --- Audits ---------------------------------------------------------------------
 
     def canaries(self) -> Canaries[R]:
-        """What an audit by canaries asks of this method.
+        """The audit of this method by canaries.
 
         Raises:
             ValueError: There is no such audit of it.

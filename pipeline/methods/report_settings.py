@@ -51,10 +51,10 @@ def with_texts(
     """The settings with what a structure and a prompt are, and where the model comes from.
 
     Args:
-        settings: What `shown` returned, and what the method changed of it.
+        settings: The result of `shown`, as the method changed it.
         method: The method's settings.
         declared: The input.
-        prompt: Which prompt it is, in words; None for the config's.
+        prompt: The prompt in words; None for the config's.
     """
     found = dict(settings)
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):

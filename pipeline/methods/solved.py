@@ -48,8 +48,8 @@ class Begun:
     Attributes:
         name: The setting that names it.
         place: Its folder or its files.
-        what: What errors call it: 'a corpus'.
-        is_adapter: Whether it is an adapter, whose card says what it cost; else it is texts.
+        what: Its name in errors: 'a corpus'.
+        is_adapter: True if it is an adapter, whose card says what it cost; else it is texts.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Run[M: MethodSettings]:
     Each method adds what it needs: the parameters of its mechanism, and what its settings come to.
 
     Attributes:
-        config: What was asked, with what follows from it. At a launch its paths are absolute, and the type
-            of its weights is decided.
-        statement: What kind of statement the run can make.
+        config: The settings asked for, with what follows from them. At a launch its paths are absolute, and
+            the type of its weights is decided.
+        statement: Kind of statement that the run can make.
         stages: Event of each stage, by the name that a ledger has for it; for the caps, not for what the run
             uses. None where it has no price in advance.
         batch_plan: The plan of batches where the config gives it; None where a noisy count does.

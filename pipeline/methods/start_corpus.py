@@ -32,8 +32,8 @@ def read_start(place: str, declared: Input, name: str, *, labelled: bool = False
     Args:
         place: Folder of a finished run, or files like those of --input.
         declared: The input, for the columns and the labels.
-        name: What errors call it: the flag without dashes.
-        labelled: Whether each text needs a declared label. Without, those of files have none, and one that
+        name: Its name in errors: the flag without dashes.
+        labelled: True if each text needs a declared label. Without, those of files have none, and one that
             the run does not declare is left out.
 
     Raises:
@@ -124,7 +124,7 @@ def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledge
 
     Args:
         start: The corpus; None without.
-        name: What errors call it: the flag without dashes.
+        name: Its name in errors: the flag without dashes.
         dataset: The dataset that the run is charged to.
         ledger: Its ledger.
 

@@ -35,15 +35,15 @@ class Compared:
 
     Attributes:
         method: Its name.
-        summary: What it does.
+        summary: Its work in one sentence.
         why_not: Why a run of it does not fit; None where one does.
         texts: Texts of the corpus, about; None where it is not known, or no run fits.
         hours: About how long this machine computes; None where no run on it has measured that.
-        epsilon: What the run costs; None where no run fits.
+        epsilon: Cost of the run; None where no run fits.
         delta: At which; None likewise.
         worth: The nearest score that was measured; None where there is none.
-        warnings: What its plan warns of.
-        rank: How it stands beside the others, 1 for the first.
+        warnings: Warnings of its plan.
+        rank: Its rank beside the others, 1 for the first.
         because: Why.
     """
 
@@ -68,7 +68,7 @@ class Comparison:
         methods: Each of them, in the order of their table.
         recommended: The one that suits best; None where none fits.
         because: Why that one.
-        worth: What the worth means.
+        worth: Meaning of the worth.
     """
 
     methods: tuple[Compared, ...]

@@ -84,7 +84,7 @@ def make_centers(
 
     Args:
         texts: The corpus.
-        folder: Where the artefact goes; must not exist or be empty.
+        folder: Folder of the artefact; must not exist or be empty.
         settings: The embedder; its `centers` are not read.
         count: Centres.
         seed: Public seed.

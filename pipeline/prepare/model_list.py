@@ -26,9 +26,9 @@ class ListedModel:
         maker: Who trained it.
         terms: Under which terms it may be used.
         parameters: Number of weights.
-        here: Whether its files are where --model looks for them.
-        checkpoint: Where that is; null for a model whose files --checkpoint has to name.
-        how_to_get: How to get its files: a command, or in words.
+        here: True if its files are where --model looks for them.
+        checkpoint: Path of these files; null for a model whose files --checkpoint has to name.
+        how_to_get: The way to get its files: a command, or in words.
         memory_float32: Bytes that weights and one batch of a run with default settings take at the least.
         memory_bfloat16: The same, with numbers of half the size.
         prompt: The preset that it gets where nobody chooses one.

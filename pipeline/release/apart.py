@@ -43,7 +43,7 @@ def check_outside(output: str, name: str, value: str, places: Iterable[str]) -> 
 
 
 def lies_in(place: str, folder: str) -> bool:
-    """Whether a file or folder is a folder, or lies in it at any depth."""
+    """True if a file or folder is a folder, or lies in it at any depth."""
     if '://' in place or '://' in folder:
         named, around_it = pathlib.PurePosixPath(place), pathlib.PurePosixPath(folder)
         return named == around_it or around_it in named.parents

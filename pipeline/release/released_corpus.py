@@ -19,7 +19,7 @@ _TUNED_COLUMNS = ['text', 'label', 'tokens', 'truncated']
 
 
 def is_release(place: str) -> bool:
-    """Whether it names a folder, and not files."""
+    """True if it names a folder, and not files."""
     if len(patterns := split_patterns(place)) != 1:
         return False
     check_filesystem(place)

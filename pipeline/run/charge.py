@@ -143,7 +143,7 @@ def _with_order(error: OrderTooLow, run: Run, account: Account) -> OrderTooLow:
 
 
 def _room(run: Run, account: Account) -> HasRoom:
-    """Whether a run with other settings would fit."""
+    """True if a run with other settings would fit."""
 
     def has_room(changed: Mapping[str, Any]) -> bool | None:
         try:

@@ -27,9 +27,9 @@ def keep_failure(run: Run, error: Exception, steps: Collection[str], *, submitte
 
     Args:
         run: The run.
-        error: What ended it.
+        error: The error that ended it.
         steps: Labels of its steps.
-        submitted: Whether its engine had taken the job. An error before that is of the engine itself: no
+        submitted: True if its engine had taken the job. An error before that is of the engine itself: no
             step has seen a record. Workers of a local runner begin without it.
     """
     work_dir = run.work_dir

@@ -44,7 +44,7 @@ def prepare(run: Run) -> list[str]:
         FileExistsError: A folder holds something else, or a run of other settings, input,
             model or code: which of them, the error says.
         FileNotFoundError: Finished batches without the key or the plan that they follow.
-        ValueError: What is the curator's alone lies in a folder that is published.
+        ValueError: A folder that is published holds something that is the curator's alone.
     """
     work_dir, output, own = run.work_dir, run.output, run.folders
     files = identity.input_files(run)
@@ -163,5 +163,5 @@ def _settings_then_and_now(run: Run) -> str:
 
 
 def is_finished(run: Run) -> bool:
-    """Whether the run's report is there, which is written last."""
+    """True if the run's report is there, which is written last."""
     return FileSystems.exists(FileSystems.join(run.output, REPORT))

@@ -81,7 +81,7 @@ def input_digest(pattern: str, files: Sequence[str], fields: RecordFields) -> st
 
     Args:
         pattern: Comma-separated paths and globs.
-        files: What they named when the files were looked at.
+        files: The files that they named when these were looked at.
         fields: The columns that are read; of a database nothing else counts.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whether weights and a prompt suit one another: weights that answer in turns, and prompts in turns."""
+"""The fit of weights and a prompt: weights that answer in turns need prompts in turns."""
 
 from models.decoders import family
 from models.decoders.tokenizer import START_OF_TURN
@@ -13,7 +13,7 @@ def turns_warning(settings: Prompt) -> str | None:
     turns hold a chat template.
 
     Args:
-        settings: Of the model and its prompt; the files of the model are there.
+        settings: Settings of the model and its prompt; the files of the model are there.
 
     Raises:
         FileNotFoundError: There is no such file of a prompt.

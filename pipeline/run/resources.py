@@ -1,4 +1,4 @@
-"""Whether this machine has what a run needs at the least: memory, free disk, folders that can be written.
+"""Check that this machine has the least that a run needs: memory, free disk, folders that can be written.
 
 All of it follows from public settings, so it is said before a budget is charged and tells nothing of the
 records. A batch that turns out larger than expected still needs more.

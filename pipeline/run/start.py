@@ -26,7 +26,7 @@ def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipelin
 
     Args:
         run: The run, solved for a launch.
-        prepared: What its method's `prepare` returned.
+        prepared: The result of its method's `prepare`.
         beam_arguments: Options of Beam.
 
     Returns:

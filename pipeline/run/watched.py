@@ -59,7 +59,7 @@ def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Con
         console: The screen of whoever waits.
 
     Returns:
-        Whether it is finished; a launcher that only submits has not finished it.
+        True if it is finished; a launcher that only submits has not finished it.
 
     Raises:
         Exception: See `pipeline.run.start.carry_out`.

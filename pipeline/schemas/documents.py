@@ -19,7 +19,7 @@ DOCUMENTS: Mapping[str, str] = {
     'plan': 'What `dp-corpus plan --json` prints, by method.',
     'failure': 'What any command prints with --json when it fails.',
 }
-"""Which file, or which command's output, each document is: name to a sentence."""
+"""Name of each document to a sentence: the file, or the output of a command, that it is."""
 
 
 def names() -> list[str]:

@@ -33,7 +33,7 @@ class Failure(TypedDict):
 
     Attributes:
         error: The error and its causes, for people.
-        exit_code: What the command exits with.
+        exit_code: The command's exit code.
     """
 
     error: str
@@ -110,7 +110,7 @@ def _classes(kind: Any, seen: frozenset[Any] = frozenset()) -> set[Any]:
 
 
 def _explained(cls: Any) -> dict[str, str]:
-    """What docstrings say of a class, under '', and of its attributes."""
+    """The docstring of a class, under '', and those of its attributes."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         text = inspect.cleandoc(each.__doc__ or '')

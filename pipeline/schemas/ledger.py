@@ -1,4 +1,4 @@
-"""What `dp-corpus ledger export` writes as JSON, as types: `pipeline.ledger.released` writes dictionaries."""
+"""Types of the JSON of `dp-corpus ledger export`: `pipeline.ledger.released` writes dictionaries."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
@@ -14,7 +14,7 @@ class ChargedRun(TypedDict):
     Attributes:
         number: Its place among the dataset's runs, from 1, in the order of their charging.
         run_id: Its public name.
-        rho: What was charged: the full cost, whatever the run did with it.
+        rho: Its charge: the full cost, whatever the run did with it.
         rho_by_stage: The same by name of the stage.
         cost: The same as events.
         identity: Digest of input, settings, model and code under the run's own key; it tells others nothing.
@@ -50,18 +50,18 @@ class DatasetAccount(TypedDict):
         dataset: Its name.
         unit: Whose presence is hidden.
         created: The day, UTC.
-        delta: Of all runs together.
-        rho_budget: What they may cost together.
-        rho_spent: What they cost so far.
-        rho_left: What a further run may cost.
-        rho_bound: What all runs stay within, earlier and later, whatever outputs decided: the largest budget
-            since the first charge.
+        delta: Delta of all runs together.
+        rho_budget: Largest cost of all runs together.
+        rho_spent: Their cost so far.
+        rho_left: Largest cost of a further run.
+        rho_bound: Bound on the cost of all runs, earlier and later, whatever outputs decided: the largest
+            budget since the first charge.
         epsilon_budget: `rho_budget` as ε at `delta`.
         epsilon_spent: ε of all runs together at `delta`: that of `rho_spent`, or less where losses tell more.
         epsilon_left: ε of one further run that takes all of `rho_left`.
         epsilon_bound: `rho_bound` as ε at `delta`: the guarantee of all outputs together.
         renyi_order: The order α at which costs outside zCDP are charged; null before there is one.
-        filter: How costs are held against the budget: at a Rényi order, or as those of Gaussian mechanisms.
+        filter: Rule for costs against the budget: at a Rényi order, or as those of Gaussian mechanisms.
         failure_budget: In the latter, the part of δ that all runs may take together; null in the former.
         runs: In the order of charging.
     """
@@ -93,7 +93,7 @@ class ReleasedLine(TypedDict):
         run_id: The run that it is about; null for the dataset itself.
         details: Further values, by name.
         at: The day, UTC.
-        kind: What happened.
+        kind: Kind of event.
     """
 
     number: int

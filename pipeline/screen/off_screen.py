@@ -48,7 +48,7 @@ def _concerns_the_user(record: logging.LogRecord) -> bool:
 
 
 def shows_progress(console: rich.console.Console) -> bool:
-    """Whether somebody sees a display that moves: in a terminal, or in a notebook."""
+    """True if somebody sees a display that moves: in a terminal, or in a notebook."""
     return not console.quiet and (console.is_terminal or console.is_jupyter)
 
 

@@ -47,7 +47,7 @@ class Display(rich.progress.Progress):
     rich measures the pace from when something was first seen to move: loading and compiling are not repeated.
 
     Args:
-        console: Where it is shown.
+        console: The screen that shows it.
         sampling_share: Seconds of sampling for each second of training, by the plan.
         get_time: Seconds of a clock that never goes back; None for the machine's.
     """
@@ -131,7 +131,7 @@ def watch(work_dir: str, console: rich.console.Console, sampling_share: float = 
 
     Args:
         work_dir: The curator's folder, on any filesystem that Beam knows.
-        console: Where to; nothing is shown where it is quiet, or neither a terminal nor a notebook.
+        console: The screen; nothing is shown where it is quiet, or neither a terminal nor a notebook.
         sampling_share: Seconds of sampling for each second of training, by the plan.
     """
     if not off_screen.shows_progress(console):

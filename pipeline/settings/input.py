@@ -59,7 +59,7 @@ def check_table(
     """Refuses a place and a table of it that do not go together.
 
     Args:
-        place: What --input names; None for nothing yet.
+        place: The value of --input; None for nothing yet.
         query: As the setting.
         partition_column: As the setting.
         sheet: As the setting.

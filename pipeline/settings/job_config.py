@@ -44,11 +44,11 @@ class JobConfig[M: MethodSettings]:
     `input.input` and `output.output` may be None for `plan`, which reads and writes nothing.
 
     Attributes:
-        input: What is read, and what is declared of it.
+        input: The input, and its declared facts.
         budget: The guarantee, and the ledger that is charged.
         method: Settings of the method, its own and those that it shares with others.
-        output: What is written.
-        runner: Where the graph is carried out.
+        output: The output.
+        runner: The engine that carries out the graph.
     """
 
     input: Input

@@ -19,7 +19,7 @@ class MethodSettings(panel.Panel, abc.ABC):
     Attributes:
         name: The method's, of the flag --method.
         panels: Titles of its panels, in the order of `--help`.
-        added_help: What it adds to the help of settings that it shares with others, by their names.
+        added_help: Its additions to the help of settings that it shares with others, by their names.
     """
 
     name: ClassVar[str]
@@ -44,7 +44,7 @@ class MethodSettings(panel.Panel, abc.ABC):
         Args:
             declared: The input.
             budget: The guarantee.
-            output: What is written.
+            output: The output.
             delta: As given, or from the declared number of records; None of a run that reads none.
 
         Raises:
@@ -55,16 +55,16 @@ class MethodSettings(panel.Panel, abc.ABC):
         """Extras of this package that a run needs here, as `models.extras` names them.
 
         Args:
-            is_local: Whether workers are of this machine; others may have what this one has not.
+            is_local: True if workers are of this machine; others may have what this one has not.
         """
         return (extras.GEMMA,)
 
     @property
     def reads_records(self) -> bool:
-        """Whether the run reads records; otherwise all that it writes follows from an earlier release."""
+        """True if the run reads records; otherwise all that it writes follows from an earlier release."""
         return True
 
     @property
     def writes_texts(self) -> bool:
-        """Whether the run leaves a corpus."""
+        """True if the run leaves a corpus."""
         return True

@@ -26,18 +26,18 @@ def setting(
     """One setting: a field, a key and a flag.
 
     Args:
-        panel: Where `--help` shows it.
+        panel: Title of the panel that shows it in `--help`.
         help_text: Its documentation, one sentence or a few.
         default: Its value where nobody gives one.
         choices: The values that it may have, where a table says which: looked at when a config
             is built, so that a later entry of the table is a value too.
-        names_path: Whether a text may name a file: one that takes any text does until it says
+        names_path: True if a text may name a file: one that takes any text does until it says
             otherwise (`pipeline.asked.config.path_settings`).
-        path: How it names files that workers read; None where it names none.
+        path: Form in which it names files that workers read; None where it names none.
         presets: Values that name something known in place of a file.
         instead_of: The setting that it takes the place of: a flag for one of the two replaces the other in
             a TOML file.
-        implies_method: Whether giving it chooses its method where nobody chose one.
+        implies_method: True if giving it chooses its method where nobody chose one.
     """
     metadata = {
         'panel': panel,
@@ -131,7 +131,7 @@ def refuse(panels: Iterable[Panel], names: Mapping[str, str], *, beside: str) ->
     """Refuses settings that have another value than their default.
 
     Args:
-        panels: Where they are looked up; a name that none of them has is left out.
+        panels: Panels in which they are looked up; a name that none of them has is left out.
         names: Why they are refused, by the name of the setting.
         beside: The setting that they do not go with, as errors show it.
 

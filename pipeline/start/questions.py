@@ -18,7 +18,7 @@ class Questions:
     """Asks in a terminal, or takes the defaults.
 
     Attributes:
-        asked: How many questions were asked.
+        asked: Number of questions that were asked.
     """
 
     def __init__(self, *, takes_defaults: bool) -> None:

@@ -19,7 +19,7 @@ from tests.models.decoders.gemma.gguf_files import gguf_metadata, gguf_tensors, 
 from tests.models.decoders.gemma.hub_checkpoints import GEMMA3, hub_tensors
 
 SIZES = (0, 1, 7, 8, 9, 2**31 - 1, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
-# What a small file may take to be read or refused.
+# Memory that a small file may take to be read or refused.
 MOST_BYTES = 64 * 2**20
 WRONG: tuple[Any, ...] = (None, 'x', -1, 10**30, [], [1, 2], [2**60, 2**60], {}, {'x': 1}, True, 1.5, 'é')
 
@@ -55,7 +55,7 @@ def edited(value: Any, chance: random.Random) -> Any:
 
 
 def judge(read: Callable[[], Any]) -> str | None:
-    """What is wrong with how a file is taken; None where it is read, or refused in our own words."""
+    """The fault in how a file is taken; None where it is read, or refused in our own words."""
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     try:
@@ -77,7 +77,7 @@ def _traced() -> Any:
 
 
 def tell(tmp_path: pathlib.Path, kind: str, times: int = 400) -> dict[str, int]:
-    """How often each thing was wrong with the readers of one kind of file."""
+    """The number of times that each fault of the readers of one kind of file was seen."""
     chance = random.Random(kind)
     read = {'gguf': gguf_reader, 'vocabulary': vocabulary_reader, 'safetensors': safetensors_reader}[kind](
         tmp_path, chance

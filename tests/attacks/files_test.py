@@ -50,7 +50,7 @@ def edits(document: Any) -> Iterator[Any]:
 
 
 def refusals_of(read: Callable[[str], Any], text: str) -> list[str]:
-    """What is wrong with how a reader takes every edit of a file: errors that are not of the contract."""
+    """Faults of a reader over every edit of a file: errors that are not of the contract."""
     document = json.loads(text)
     texts = ['', '{', '[]', 'null', '[' * 100_000, *(json.dumps(edited) for edited in edits(document))]
     found = []
@@ -188,7 +188,7 @@ def test_a_ledger_that_trusts_its_tables_charges_more_than_the_budget(
 
 
 class Bomb:
-    """What a pickle runs when it is opened."""
+    """A call that a pickle makes when it is opened."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path

@@ -27,7 +27,7 @@ ROWS = [{'text': f'text {number}', 'id': str(number)} for number in range(20)]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Where every relative path of these tests is: `pub` is published, and every `*_link` leads into it."""
+    """The folder of all relative paths here: `pub` is published, and every `*_link` leads into it."""
     monkeypatch.chdir(tmp_path)
     for name in ('pub', 'elsewhere', 'pub/deeper'):
         pathlib.Path(name).mkdir()

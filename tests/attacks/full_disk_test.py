@@ -190,7 +190,7 @@ def comparable(found: dict[str, bytes], folder: pathlib.Path) -> dict[str, bytes
 
 @pytest.fixture(scope='module')
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[dict[str, bytes], int]]:
-    """What an undisturbed run of each method writes, and in how many operations."""
+    """The files of an undisturbed run of each method, and the number of operations that write them."""
 
     @functools.cache
     def of(name: str) -> tuple[dict[str, bytes], int]:

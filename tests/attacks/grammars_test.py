@@ -16,7 +16,7 @@ from models.grammars import automaton, nondeterministic, structure
 from models.grammars.structure import Structure
 from tests import fork_server, samples
 
-# Of a processor that nobody shares ten would do.
+# Limits for a shared processor: on one that nobody shares ten seconds would do.
 SECONDS, BYTES = 20, 2**30
 
 
@@ -84,7 +84,7 @@ def build(given: dict[str, str], answers: Connection, twin: Callable[[], None] |
 
 
 def ended(given: dict[str, str], twin: Callable[[], None] | None = None) -> Any:
-    """What refused it, None where nothing did, or an error; EOFError where the kernel ended the process."""
+    """The error that refused it, or None; EOFError where the kernel ended the process."""
     answers, sender = fork_server.CONTEXT.Pipe(duplex=False)
     process = fork_server.CONTEXT.Process(target=build, args=(given, sender, twin))
     process.start()

@@ -51,7 +51,7 @@ STOPS = {
         Stop('os.link', r'out/privacy_report\.json'),
     ],
 }  # fmt: skip
-# Where noise was drawn and is not yet used: no other test stops there.
+# Stops between the draw of noise and its use: no other test stops there.
 SHORT = {'evolve': [Stop('os.link', r'rounds/votes-01\.json')]}
 
 
@@ -66,7 +66,7 @@ def warm_launchers() -> Iterator[None]:
         yield
 
 
-# What is let go of ends.
+# Contexts that must stay referenced: one that is let go of ends.
 _known: list[Any] = []
 
 

@@ -100,12 +100,12 @@ def filled(tmp_path: pathlib.Path, entry: str) -> tuple[str, ...]:
 
 
 def is_read(entry: str) -> bool:
-    """Whether this user may read it: the system's administrator may read all files."""
+    """True if this user may read it: the system's administrator may read all files."""
     return entry == 'unreadable' and os.geteuid() == 0
 
 
 def told(done: Done, output: pathlib.Path) -> list[str]:
-    """Where the name, or what lies elsewhere, is shown or published."""
+    """The places that show or publish the name, or what lies elsewhere."""
     shown = {'stdout': done.stdout.encode(), 'stderr': done.stderr.encode()}
     shown |= {str(path): path.read_bytes() for path in output.rglob('*') if path.is_file()}
     secrets = [NAME.encode(), CANARY.encode()]

@@ -59,7 +59,7 @@ DRAWS: dict[str, Callable[[str], Any]] = {
 
 
 def counts_again(folder: pathlib.Path, draw: Callable[[str], Any]) -> tuple[Any, Any]:
-    """What is drawn in a work directory, and in a copy of it that was made before."""
+    """The draws in a work directory, and in a copy of it that was made before."""
     make_work_dir(folder / 'work')
     shutil.copytree(folder / 'work', folder / 'copy')
     return tuple(draw(str(folder / name)).noisy_counts for name in ('work', 'copy'))
@@ -97,7 +97,7 @@ def test_no_two_releases_of_a_run_share_their_noise(tmp_path: pathlib.Path) -> N
 
 # --- Votes -----------------------------------------------------------------------
 
-# What a work directory gets of two rounds, in the order of a run. A copy has some of the first of them.
+# Files that two rounds write to a work directory, in the order of a run. A copy has some of the first.
 WRITTEN = ('candidates-01', 'votes-01', 'candidates-02', 'votes-02')
 ALWAYS = {run_files.RUN_KEY, run_files.RUN, run_files.CONFIG, run_files.PLAN}
 
@@ -131,7 +131,7 @@ def finished(
 
 
 def votes_again(run: JobConfig, folder: pathlib.Path, written: int) -> tuple[dict[str, bytes], ...]:
-    """What a run released first, and once its work directory is a copy that has so much of the rounds."""
+    """The release of a run at first, and once its work directory is a copy that has so much of the rounds."""
     work_dir, released = folder / 'out.curator', folder / 'out'
     first = evolve_run_test.contents(released)
     for path in work_dir.rglob('*'):

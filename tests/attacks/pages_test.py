@@ -22,7 +22,7 @@ from transforms.run_files import DATA_FOLDER, REPORT
 ROOT = pathlib.Path(__file__).parents[2]
 # Clears the screen, sets the title, rings, changes colours by C1, writes over the line, turns text around.
 HOSTILE = 'a\x1b[2J\x1b]0;title\x07\x9b31m\rb\x08\u202ec\x7f'
-# What rich writes for a style of its own.
+# Codes that rich writes for a style of its own.
 _STYLES = re.compile(r'\x1b\[[0-9;]*m')
 
 

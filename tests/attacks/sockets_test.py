@@ -48,7 +48,7 @@ def run(name: str, runner: str, options: Sequence[str]) -> Run:
 def watched(
     folder: pathlib.Path, runs: Sequence[Run], *arguments: str
 ) -> tuple[list[str | None], set[Place]]:
-    """What each run failed with, and where any of them listened."""
+    """The error of each run, and the places where any of them listened."""
     write_rows(folder / 'in.jsonl', ROWS)
     listener = Listener()
     done = listener.run(
@@ -63,7 +63,7 @@ def watched(
 
 @contextlib.contextmanager
 def flink() -> Iterator[tuple[int, list[bytes]]]:
-    """What takes an uploaded jar as Flink would, and then fails; its port, and what it was sent."""
+    """A server that takes an uploaded jar as Flink would, and then fails: its port, and what it was sent."""
     sent: list[bytes] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Where files are written: links and folders that somebody planted, and clocks that go backwards."""
+"""Places of files: links and folders that somebody planted, and clocks that go backwards."""
 
 import datetime
 import errno

@@ -47,7 +47,7 @@ def test_a_user_of_ten_thousand_records_has_one_vote() -> None:
 
 
 def test_two_records_one_byte_apart_have_places_of_their_own() -> None:
-    """Whoever writes a record next to another learns nothing of its place, and moves nobody else."""
+    """A writer of a record next to another learns nothing of its place, and moves nobody else."""
     key = RunKey(SECRET)
     first, second = (
         [batching.record_hash(key, Record(text=f'{letter} text {n}', label=None)) for n in range(4_000)]
@@ -58,7 +58,7 @@ def test_two_records_one_byte_apart_have_places_of_their_own() -> None:
         batching.batch_of(one, 0, PLAN) == batching.batch_of(other, 0, PLAN)
         for one, other in zip(first, second, strict=True)
     )
-    # Of 4,000 independent pairs a sixteenth, with a deviation of 15.3: wrong once in 10^8 keys.
+    # A sixteenth of 4,000 independent pairs, with a deviation of 15.3: wrong once in 10^8 keys.
     assert abs(same - 250) < 6 * 15.3
     # The open twin: a byte more in the text is the next place.
     twin = sum(sum(f'A text {n}'.encode()) % 16 == sum(f'B text {n}'.encode()) % 16 for n in range(4_000))

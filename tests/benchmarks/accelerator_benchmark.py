@@ -75,7 +75,7 @@ def random_weights(architecture: Architecture) -> Weights:
 
 
 def read_weights(architecture: Architecture, path: pathlib.Path) -> Weights:
-    """What `carry` wrote of a checkpoint.
+    """The weights that `carry` wrote of a checkpoint.
 
     Raises:
         ValueError: They are another model's.

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.heavy
 
 BUNDLED = architectures.ARCHITECTURES['bundled']
 ROOT = pathlib.Path(__file__).parents[2]
-# What comes with JAX, what is carried, and what reads the weights. A processor's free memory is psutil's.
+# Packages that come with JAX, that are carried, or read weights. A processor's free memory is psutil's.
 THERE = ('jax', 'jaxlib', 'numpy', 'ml_dtypes', 'scipy', 'opt_einsum', 'etils', 'safetensors', 'psutil')
 
 

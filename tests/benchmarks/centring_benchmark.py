@@ -1,4 +1,4 @@
-"""What the difference aggregate is centred by, and how far each choice bends the distribution (METHOD 4b).
+"""Centres of the difference aggregate, and how far each choice bends the distribution (METHOD 4b).
 
 Both sides of a clamped difference are centred first. The constant changes no softmax, but it decides
 which differences are cut. The bundled model reads AG News records of one label as contexts and

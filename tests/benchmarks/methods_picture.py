@@ -26,7 +26,7 @@ _LOOKS = {
     'votes on whole texts': ('#009E73', '^'),
 }
 _SIZE = 9  # points
-# Where a name may stand beside its point, in points, and which end of it is there.
+# Places of a name beside its point, in points, and the end of it that is there.
 _PLACES = ((6, 5, 'left'), (6, -12, 'left'), (-6, 5, 'right'), (-6, -12, 'right'))
 
 
@@ -36,10 +36,10 @@ class Row:
 
     Attributes:
         data: Name of the data set.
-        texts: Of the corpus, and real records that they are held against.
+        texts: Number of texts of the corpus, and of the real records that they are held against.
         method: Key of `_LOOKS`.
         of_label: Records of a label, on average.
-        minutes: Of the whole run.
+        minutes: Minutes of the whole run.
         worth: Accuracy of the head over that of one that learnt from as many real records.
         error: Standard error of it, that of real records left out.
     """
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What stands beside its point: of which data, and how many texts."""
+        """The words beside its point: its data, and the number of texts."""
         return f'{self.data} ({self.texts})'
 
 

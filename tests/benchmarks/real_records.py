@@ -41,7 +41,7 @@ def _banking77(name: str) -> list[Record]:
 
 
 def _banking77_labels() -> dict[str, str]:
-    """What a category is called, with spaces in place of underscores."""
+    """Names of the categories, with spaces in place of underscores."""
     file = DATA / 'banking77' / 'categories.json'
     names = json.loads(file.read_text(encoding='utf-8')) if file.is_file() else []
     return {name: name.replace('_', ' ').strip('?') for name in names}
@@ -70,10 +70,10 @@ class Dataset:
     """Records with labels, and what is publicly said of them.
 
     Attributes:
-        labels: What prompts call each label.
+        labels: The words for each label in prompts.
         description: The corpus in one line.
-        label_name: What prompts call the label.
-        text_name: What prompts call a text.
+        label_name: The label's name in prompts.
+        text_name: A text's name in prompts.
         max_prompt_tokens: Length of a prompt.
         train: The sensitive records.
         held_out: Records that the classifier is tested on.

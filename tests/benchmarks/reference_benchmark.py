@@ -1,4 +1,4 @@
-"""What a token of the difference aggregate costs at equal distance from what the private prompts say.
+"""Cost of a token of the difference aggregate at equal distance from what the private prompts say.
 
     python -m tests.benchmarks.reference_benchmark collect agnews --work DIR
     python -m tests.benchmarks.reference_benchmark table agnews --work DIR
@@ -109,7 +109,7 @@ COUNTS = (1, 4, 8, REFERENCE)  # M whose allowed tokens are saved
 CLIP_BOUNDS = tuple(float(c) for c in np.geomspace(0.18, 8, 12).round(2))
 SHIFT_BOUNDS = (0.01, 0.2, 0.4, 0.8, 1.2, 1.6)
 DISTANCES = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.0125)
-# What is walked for each, and what texts of another genre are.
+# The label that is walked for each, and its texts of another genre.
 LABEL_OF = {
     'agnews': '3', 'trec': 'HUM', 'mts_dialog': 'GENHX', 'dbpedia': '0', 'wikimovies': 'Horror',
     'imdb': 'pos', 'banking77': 'transfer_not_received_by_recipient',
@@ -178,7 +178,7 @@ class Walk:
 
     @classmethod
     def load(cls, path: pathlib.Path) -> 'Walk':
-        """What `save` wrote."""
+        """The walk that `save` wrote."""
         with np.load(path) as arrays:
             public = {
                 name.removeprefix('public_'): arrays[name]
@@ -311,8 +311,8 @@ def steps_of(walk: Walk, kind: str, texts: int, temperature: float, top_k: int =
     """The steps of a walk with one kind of reference.
 
     Args:
-        walk: Of `collect`.
-        kind: Of reference.
+        walk: The walk of `collect`.
+        kind: Kind of reference.
         texts: M, how many of its prompts are taken.
         temperature: τ.
         top_k: K, at most that of the walk.
@@ -324,7 +324,7 @@ def steps_of(walk: Walk, kind: str, texts: int, temperature: float, top_k: int =
         yield Step(reference, _log_softmax(private[:, best].astype(np.float64)) - reference, temperature)
 
 
-# What a step gives at some settings: its distance, and every context's price.
+# A step's outcome at some settings: its distance, and every context's price.
 Outcome = tuple[float, np.ndarray]
 
 

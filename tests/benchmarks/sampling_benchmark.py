@@ -58,7 +58,7 @@ NEWS = (
     'Talks on the border ended without a result, and both sides blamed each other for it.',
 )
 KEY = RunKey(bytes(32))
-# Of a program that measures a step.
+# Steps of a program that measures one.
 _STEPS = 8
 
 
@@ -172,7 +172,7 @@ def _masks(source: DecoderSource, rows: int, rounds: int = 7) -> dict[str, Any]:
     for name, constraint in (('table', table), ('walk', table.of)):
         tokens = source._all._replace(constraint=constraint)
         runs[f'{name} mask'] = functools.partial(masked, constraint)
-        # What the rows hold does not change the work.
+        # The content of the rows does not change the work.
         runs[f'{name} step'] = lambda states, tokens=tokens: steps(
             weights, begun._replace(masked_by=states), tokens
         )

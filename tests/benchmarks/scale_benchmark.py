@@ -1,4 +1,4 @@
-"""What a run costs at 10^5, 10^6 and 10^8 records: measured slopes, and the decoder's roofline.
+"""Cost of a run at 10^5, 10^6 and 10^8 records: measured slopes, and the decoder's roofline.
 
     python -m tests.benchmarks.scale_benchmark measure --records 200000 > measured.jsonl
     python -m tests.benchmarks.scale_benchmark table measured.jsonl

@@ -121,7 +121,7 @@ def main() -> None:
             trainer._batch_sum = kept
 
     def of_right_prompts() -> Any:
-        """Of the second step, which `mismatch_every=2` spares the wrong instruction."""
+        """The gradient of the second step, which `mismatch_every=2` spares the wrong instruction."""
         trainer._settings = dataclasses.replace(settings, mismatch_every=2)
         try:
             return trainer.gradient(state | {'step': 1}, encoded, members, words)

@@ -1,4 +1,4 @@
-"""What corpora are worth at equal epsilon and tokens: the job on real records with a real model, row by row.
+"""Worth of corpora at equal epsilon and tokens: the job on real records with a real model, row by row.
 
     python -m tests.benchmarks.utility_benchmark run trec individual-rounds --work DIR --seed 0
     python -m tests.benchmarks.utility_benchmark table --work DIR
@@ -227,7 +227,7 @@ def scores(
                 print(f'{folder.name}: {result.measure}: {result.reason}', file=sys.stderr)
                 continue
             for figure in result.findings.figures:
-                # Of figures of parts MAUVE of the records alone: it is what the corpus's is compared with.
+                # MAUVE of the records is the one figure of parts that is kept, to compare the corpus's with.
                 is_whole = '/' not in figure.name or figure.name.startswith('mauve')
                 if is_whole and figure.value is not None:
                     found[f'{figure.name}{suffix}'] = [figure.value, figure.standard_error]
@@ -260,12 +260,12 @@ def generate_refined(
     """Trains, samples 2,000 texts of the adapter as `samples`, and lets records vote for 500 of them.
 
     Args:
-        folder: Of the row; it has the records.
+        folder: Folder of the row; it has the records.
         tuning: Flags of training.
-        data: What is publicly said of the records.
+        data: The public description of the records.
         records: Their number.
         delta: See `flags`.
-        epsilon: Of the votes.
+        epsilon: Epsilon of the votes.
     """
     tuned = generate(folder, tuning, name='tuned')
     sampled = generate(
@@ -375,7 +375,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
 
 
 def _public_corpus(work: pathlib.Path, name: str) -> pathlib.Path | None:
-    """What the row `public` of the data wrote, where it was run."""
+    """The corpus of the row `public` of the data, where it was run."""
     found = sorted(work.glob(f'{name}-public-*/measured.json'))
     return found[0].parent / 'corpus' if found else None
 

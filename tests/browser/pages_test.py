@@ -18,7 +18,7 @@ from tests.samples import ROOT
 
 PACKAGES = ROOT / '.browser'
 LOOK = pathlib.Path(__file__).with_name('look.mjs')
-# What whoever signs is asked to read, in sheets of A4.
+# Most sheets of A4 that a signer is asked to read.
 MOST_SHEETS = 2
 # They differ from others in numbers and sentences alone.
 LIKE_OTHERS = {'report-refine', 'report-individual', 'report-large-epsilon'}
@@ -34,7 +34,7 @@ def _chromium() -> str | None:
 
 
 def look(folder: pathlib.Path, pages: dict[str, str]) -> dict[str, Any]:
-    """What look.mjs says of pages, by their names."""
+    """The answer of look.mjs on pages, by their names."""
     chromium, node = _chromium(), shutil.which('node')
     if chromium is None:
         pytest.skip('NO PAGE IS LOOKED AT IN A BROWSER: no Chromium here (apt-get install chromium).')

@@ -1,4 +1,4 @@
-"""What every aggregate must do, whatever it adds up: the price and the loop rest on it.
+"""The contract of every aggregate, whatever it adds up: the price and the loop rest on it.
 
 Each `check_...` takes the name that an aggregate is registered with, and asserts; its slow twin is
 that of `oracles.TWINS`. tests/contracts/aggregate_test.py runs all of them for every registered
@@ -269,7 +269,7 @@ def check_a_price_bounds_what_one_unit_moves_or_there_is_none(name: str) -> None
 
 
 def check_its_facts_are_those_of_its_price(name: str) -> None:
-    """What a report states: (ε, δ) exactly where there is a price, and the arithmetic gives that price."""
+    """A report states (ε, δ) exactly where there is a price, and the arithmetic gives that price."""
     strategy = AGGREGATES[name]
     for per_context in (1, 2):
         params = params_of(name, examples_per_context=per_context)

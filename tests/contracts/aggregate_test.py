@@ -156,7 +156,7 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_nobody_asks_for_an_aggregate_by_its_name() -> None:
-    """What depends on an aggregate is asked of it: a comparison with a name is nowhere but in the table."""
+    """An aggregate itself is asked for all that depends on it: only the table compares with a name."""
     names = '|'.join(AGGREGATES)
     asked = re.compile(rf"""aggregate(['"][)\]])? (==|!=|in|not in) |(==|!=|case) ['"]({names})['"]""")
     for room in ('dp_corpus', 'models', 'transforms', 'pipeline', 'launch'):

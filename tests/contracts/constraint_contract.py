@@ -1,4 +1,4 @@
-"""What every token constraint must do, whatever it allows.
+"""The contract of every token constraint, whatever it allows.
 
 Each `check_...` takes a case and asserts. tests/contracts/constraint_test.py runs all of them for every
 constraint of `models/constraints`, and for one of its own.
@@ -23,7 +23,7 @@ class ConstraintCase:
     """A constraint and its slow twin.
 
     Attributes:
-        constraint: Of a vocabulary of `vocab_size`.
+        constraint: The constraint, of a vocabulary of `vocab_size`.
         twin: From an example's tokens to the tokens that may follow.
         vocab_size: V.
         stop_tokens: Ids that end an example.

@@ -30,7 +30,7 @@ def rising_twin(example: tuple[int, ...]) -> np.ndarray:
     return (ids == 0) | (ids > max(example, default=0))
 
 
-# Of one to four pieces, one of them of two bytes that are tokens too; 11 and 15 may not be sampled.
+# Tokens of one to four pieces, one of them of two bytes that are tokens too; 11 and 15 may not be sampled.
 TOKEN_BYTES = [b'', b'a', b'b', b'c', b'ab', b'', b'bca', b'\xc3', b'\xa9', b'\xc3\xa9', b'aab', b'', b'd',
                b'abcd', b'ca', b'a', b'z']  # fmt: skip
 SAMPLED = ~np.isin(np.arange(VOCAB), (11, 15))

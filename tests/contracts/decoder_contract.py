@@ -1,4 +1,4 @@
-"""What every family of decoders must do, whatever its models are: the guarantee and the loop rest on it.
+"""The contract of every family of decoders, whatever its models: the guarantee and the loop rest on it.
 
 Each `check_...` takes a case and asserts. tests/contracts/decoder_test.py runs all of them for
 every registered family; a family's own tests may run them for more of its models.
@@ -75,7 +75,7 @@ class TunableCase:
         family: Loads it.
         model: Its name.
         checkpoint: Folder or file of its weights.
-        rank: Of the adapter; None for a difference of all weights.
+        rank: Rank of the adapter; None for a difference of all weights.
     """
 
     family: Family
@@ -432,7 +432,7 @@ DECODER_CHECKS = (
 def _log_probabilities(
     case: TunableCase, tunable: Tunable
 ) -> Callable[[Any, tuple[np.ndarray, np.ndarray], np.ndarray, Any], jax.Array]:
-    """Of an adapter, instructions, texts and what is known of the instructions; compiled."""
+    """A compiled function of an adapter, instructions, texts and what is known of the instructions."""
     return jax.jit(functools.partial(tunable.log_probabilities, tunable.weights))
 
 

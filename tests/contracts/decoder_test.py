@@ -24,7 +24,7 @@ class TableDecoder(Decoder):
 
     Args:
         shapes: The public shapes.
-        wrong: What it does against the contract: rows that move with the others ('rows'), an example that
+        wrong: Its fault against the contract: rows that move with the others ('rows'), an example that
             goes on from the one before ('start'), steps that take in what lies behind their tokens
             ('behind'), one place for rows that have their own ('places'), logits of some columns that are
             not those columns' ('columns'), or that move with the other rows ('rows of columns').

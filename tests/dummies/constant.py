@@ -43,7 +43,7 @@ _setting = functools.partial(panel.setting, 'Motto')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantSettings(MethodSettings):
-    """What is said, and how often."""
+    """The sentence to say, and the number of times."""
 
     name: ClassVar[str] = 'constant'
     panels: ClassVar[tuple[str, ...]] = ('Motto',)

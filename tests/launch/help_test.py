@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def usage(script: str) -> str:
-    """What a script prints when it is asked for help."""
+    """The output of a script that is asked for help."""
     return subprocess.run(
         ['bash', str(ROOT / script), '--help'], capture_output=True, text=True, check=True
     ).stdout

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-# What an engine or a person reads in the checkout, and no module opens.
+# Folders that an engine or a person reads in the checkout, and no module opens.
 READ_IN_THE_CHECKOUT = {'launch/airflow', 'launch/image', 'launch/kubernetes'}
 WITHOUT_NETWORK = ['unshare', '--map-root-user', '--net']
 

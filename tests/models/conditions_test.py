@@ -1,4 +1,4 @@
-"""Which cell each example is given, against a slow twin: a public function with the released shares."""
+"""The cell of each example, against a slow twin: a public function with the released shares."""
 
 import collections
 import itertools

@@ -393,7 +393,7 @@ def test_the_response_prefix_is_text_too() -> None:
     texts=st.lists(_PIECES | st.text(' \n\r\t\x0b\x1c\x85\xa0\u2028a', max_size=20), min_size=1, max_size=3)
 )
 def test_a_document_shows_every_text_as_one_line(texts: list[str]) -> None:
-    """What ends an example, a line break, is in no text that is shown; nothing but white space is lost."""
+    """A line break, which ends an example, is in no text that is shown; only white space is lost."""
     writer = _writer('document', 2000)
     (ids,) = writer.private_prompts('sports', [_context(*texts)])
     lines = [re.sub(r'\s+', ' ', text).strip() for text in texts]

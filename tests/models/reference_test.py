@@ -1,4 +1,4 @@
-"""Which texts are the reference, and which batches are decoded first: against the slow twins."""
+"""The texts of the reference, and the batches that are decoded first: against the slow twins."""
 
 import hashlib
 import random
@@ -153,7 +153,7 @@ def test_released_texts_are_of_the_cluster_or_else_of_the_label(seed: int) -> No
         texts.setdefault(int(example.batch_id[:4]), []).append(example.text)
     found = reference.ReleasedReference.of(texts, plan, size)
     assert list(map(list, found.texts_by_group)) == oracles.released_texts(examples, plan, size)
-    # What a combiner holds suffices.
+    # A combiner's content suffices.
     smallest = {group: reference.pick(of, size) for group, of in texts.items()}
     assert reference.ReleasedReference.of(smallest, plan, size) == found
     assert reference.ReleasedReference.from_json(found.to_json()) == found

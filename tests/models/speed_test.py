@@ -1,4 +1,4 @@
-"""How fast a process was, from the pieces of work that it did."""
+"""The speed of a process, from the pieces of work that it did."""
 
 import pytest
 

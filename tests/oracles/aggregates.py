@@ -121,7 +121,7 @@ def medians_after_one_change(votes: np.ndarray, c: float, *, replace: bool, rand
     Args:
         votes: `[n, V]` clipped logits, n >= 2.
         c: Clip bound.
-        replace: Whether a context's content may change.
+        replace: True if a context's content may change.
         random: `[k, V]` further votes in [−c, c].
     """
     ends = np.stack([np.full(votes.shape[1], end, votes.dtype) for end in (-c, c)])
@@ -139,7 +139,7 @@ class Twin:
 
     Attributes:
         scores: From `[n, ..., V]` logits, `[..., V]` public logits, s and c to the aggregate `[..., V]`.
-        widens_top_k: Whether it keeps what 2c/s more could lift over the K-th token (Top-k+).
+        widens_top_k: True if it keeps what 2c/s more could lift over the K-th token (Top-k+).
     """
 
     scores: Callable[..., np.ndarray]

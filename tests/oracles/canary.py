@@ -20,7 +20,7 @@ def epsilon_at_least(present: np.ndarray, absent: np.ndarray, delta: float) -> f
 
     Args:
         present: Scores of releases with the unit; larger ones speak for it.
-        absent: Of releases without.
+        absent: Scores of releases without it.
         delta: δ of the claim.
     """
     halves = [(scores[::2], scores[1::2]) for scores in (present, absent)]

@@ -1,4 +1,4 @@
-"""Which cell each example of a label is given, one after another, from the description alone."""
+"""The cell of each example of a label, one after another, from the description alone."""
 
 import hashlib
 import math
@@ -28,7 +28,7 @@ def public_hash(run_id: str, label: int, example: int) -> int:
 
 
 def turn(place: int, batches: int, run_id: str, label: int, example: int) -> int:
-    """Where the example of that number of one batch stands in the line."""
+    """The place in the line of the example of that number of one batch."""
     return example * batches + (place + public_hash(run_id, label, example)) % batches
 
 

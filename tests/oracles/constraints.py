@@ -1,4 +1,4 @@
-"""Which tokens may follow an example's first ones, word by word from what each constraint says of itself."""
+"""The tokens that may follow an example's first ones, word by word from each constraint's description."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def vocabulary(tokens: np.ndarray) -> Allowed:
 
 
 def long_enough(allowed: Allowed, stop: Stop, min_tokens: int) -> Allowed:
-    """Of the tokens that may come, those that end no example of fewer tokens; all, where each would."""
+    """The tokens that may come and end no example of fewer tokens; all, where each would."""
 
     def held(example: tuple[int, ...]) -> np.ndarray:
         mask = allowed(example)

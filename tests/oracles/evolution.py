@@ -1,4 +1,4 @@
-"""What becomes of released votes (METHOD 4e, step 4), one text at a time."""
+"""The fate of released votes (METHOD 4e, step 4), one text at a time."""
 
 import fractions
 import math
@@ -19,11 +19,11 @@ def vote_field(
     """The mean of a Gaussian process given noisy values of it (Rasmussen and Williams 2006, eq. 2.25).
 
     Args:
-        votes: Of one label.
-        embeddings: Where they were cast.
-        at: Where the mean is wanted.
+        votes: Votes of one label.
+        embeddings: Points at which they were cast.
+        at: Points at which the mean is wanted.
         sigma: Standard deviation of the noise.
-        width: Of the kernel.
+        width: Width of the kernel.
         strength: s², the variance of the process.
     """
 

@@ -1,4 +1,4 @@
-"""What a sampled token of the median costs after the fact (METHOD 5), with mpmath."""
+"""The cost of a sampled token of the median after the fact (METHOD 5), with mpmath."""
 
 import mpmath
 import numpy as np

@@ -55,7 +55,7 @@ def chosen_by_output(first: Pair, then: tuple[Pair | None, Pair | None]) -> Pair
 
 
 def is_within(pair: Pair, rho: float, failure: float) -> bool:
-    """Whether at every ε, in both directions, the divergence is at most the failure and the Gaussian's δ."""
+    """True if at every ε, in both directions, the divergence is at most the failure and the Gaussian's δ."""
     ours, theirs = np.array(pair.with_unit), np.array(pair.without)
     both = (ours > 0) & (theirs > 0)
     most = float(np.abs(np.log(ours[both] / theirs[both])).max()) + 1

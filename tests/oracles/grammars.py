@@ -1,4 +1,4 @@
-"""What a grammar accepts: by Python's `re`, by enumeration of states, and by what a schema says of values."""
+"""The texts that a grammar accepts: by Python's `re`, by enumeration of states, and by a schema's words."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def as_re(expression: Expression) -> bytes:
 
 
 def told_apart(automaton: Automaton) -> int:
-    """How many sets of states the texts after them tell apart (Moore), the dead state counted."""
+    """The number of sets of states that the texts after them tell apart (Moore), the dead state counted."""
     groups = automaton.accepting.astype(int)
     while True:
         rows = np.concatenate([groups[:, None], groups[automaton.table]], axis=1)
@@ -107,7 +107,7 @@ def texts(automaton: Automaton, size: int, rng: np.random.Generator) -> Iterator
 
 
 def in_form(root: Any, schema: Any, value: Any, is_valid: Callable[[Any, Any], bool]) -> bool:
-    """Whether a valid value, its numbers as written, can be written in the compact form of a schema."""
+    """True if a valid value, its numbers as written, can be written in the compact form of a schema."""
     if '$ref' in schema:
         target = root
         for part in schema['$ref'].split('/')[1:]:

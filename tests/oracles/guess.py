@@ -20,7 +20,7 @@ def guesses(prior: fractions.Fraction, one: World, other: World) -> list[fractio
 
 
 def chance_to_be_right(prior: fractions.Fraction, one: World, other: World) -> fractions.Fraction:
-    """How often the best guess at the world is right."""
+    """The probability that the best guess at the world is right."""
     return sum(
         (max(prior * here, (1 - prior) * there) for here, there in zip(one, other, strict=True)),
         start=fractions.Fraction(0),

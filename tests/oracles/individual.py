@@ -36,7 +36,7 @@ class Individual:
         a: 2 where a unit may replace a context, else 1.
         max_tokens: Cap on all tokens, which alone ends a stream.
         max_example_tokens: Length cap of one example.
-        stop: What ends an example, but for its length.
+        stop: Texts that end an example, but for its length.
         top_k: K, or None for the whole vocabulary.
         filter: Wrong but for 'right': who votes.
         grows: False is wrong: prices leave out e^{k₁ h + k₂ h²}.
@@ -90,7 +90,7 @@ class Individual:
 
     @property
     def rho(self) -> float:
-        """What the stream of a batch costs: a² B."""
+        """The cost of the stream of a batch: a² B."""
         return self.a**2 * self.budget
 
 
@@ -181,7 +181,7 @@ def link(shift: np.ndarray, c2: float, tau: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class IndividualSteps:
-    """What the mechanism reads at every prefix of an example: `[N]` prefixes, `[T]` types of context.
+    """The mechanism's input at every prefix of an example: `[N]` prefixes, `[T]` types of context.
 
     Attributes:
         log_p: `[N, V]`, −∞ where not allowed.
@@ -259,7 +259,7 @@ def individual_log_distribution(
     """`[V^T]` exact log-probability of every stream of one batch; what was spent goes on across examples.
 
     Args:
-        steps: Of all types of context.
+        steps: Steps of all types of context.
         dataset: The types that the batch holds.
         mechanism: The settings.
         index: From the tokens of an example to the number of its prefix.

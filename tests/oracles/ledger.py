@@ -18,19 +18,19 @@ from scipy import special
 from tests.oracles import losses, subsampled
 
 SLACK = 1.25
-# Of sums and orders that are computed in another way than the ledger's.
+# Rounding of sums and orders that are computed in another way than the ledger's.
 ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a run costs.
+    """The cost of a run.
 
     Attributes:
         rhos: ρ of each part.
         omega: Smallest largest order; infinite without any.
         sampled: (q, z, steps) of each part.
-        is_gaussian: Whether a Gaussian mechanism is known for each part.
+        is_gaussian: True if a Gaussian mechanism is known for each part.
     """
 
     rhos: tuple[Fraction, ...]
@@ -237,7 +237,7 @@ class Dataset:
         )
 
     def refusals(self, name: str, cost: Cost, key: str | None, identity: str, unit: str) -> set[str | None]:
-        """What the ledger may answer to a run: a key of `machine_test.WHY`, or None.
+        """The answers that the ledger may give to a run: a key of `machine_test.WHY`, or None.
 
         None is a charge, or a resumption.
         """

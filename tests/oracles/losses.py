@@ -19,7 +19,7 @@ def losses_of_cells(moved: Sequence[int], scale: float) -> dict[int, float]:
     Noise beyond 12 scales is left out: less than 1e-31 of the mass.
 
     Args:
-        moved: What the unit adds to each cell.
+        moved: Change of each cell by the unit.
         scale: s.
     """
     reach = math.ceil(12 * scale) + 1
@@ -81,7 +81,7 @@ def joint_losses(
 
     Args:
         ours: True values of the two cells, of the dataset that outputs are drawn for.
-        theirs: Of its neighbour.
+        theirs: True values of its neighbour.
         scale: s.
     """
     reach = math.ceil(12 * scale) + 1

@@ -38,10 +38,10 @@ class Mechanism:
         max_tokens: Cap on all tokens.
         max_example_tokens: Length cap of one example.
         min_example_tokens: Tokens that an example has before what ends it.
-        stop: What ends an example, but for its length.
-        aggregate: What private tokens are sampled from.
+        stop: Texts that end an example, but for its length.
+        aggregate: The quantity that private tokens are sampled from.
         top_k: K, or None for the whole vocabulary: what is allowed, and what rows are centred over.
-        narrows: Whether predictions are taken on the mask alone.
+        narrows: True if predictions are taken on the mask alone.
         divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
         distance_noise_factor: The distance gets this times σ; 2 is right.
         threshold_noise: False is wrong: θ without noise.
@@ -125,7 +125,7 @@ class Mechanism:
         return long_enough(after, self.stop, self.min_example_tokens)
 
     def is_forced(self, mask: np.ndarray) -> bool:
-        """Whether the mask `[V]` leaves no choice, and nobody is asked."""
+        """True if the mask `[V]` leaves no choice, and nobody is asked."""
         return self.narrows and not self.charges_forced and mask.sum() == 1
 
     def distance(self, logits: np.ndarray, public: np.ndarray, released: np.ndarray) -> np.ndarray:
@@ -173,7 +173,7 @@ class Mechanism:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """What the mechanism reads at every prefix of an example: `[N]` prefixes, `[N, V]` tokens.
+    """The mechanism's input at every prefix of an example: `[N]` prefixes, `[N, V]` tokens.
 
     Attributes:
         private_log: `[N, V]` log-probabilities of a private token.

@@ -35,12 +35,12 @@ def sampled_row(
 
     Args:
         next_logits: From the tokens so far to `[V]`.
-        allowed: Which may follow them.
-        draws: Of each place, the uniform numbers of `drawn`.
-        temperature: Of the allowed tokens' logits.
+        allowed: Tokens that may follow them.
+        draws: The uniform numbers of `drawn`, for each place.
+        temperature: Temperature of the allowed tokens' logits.
         top_p: The share of the nucleus.
         top_k: Tokens that the nucleus is taken of; None for all.
-        is_over: Whether the tokens so far are a whole text.
+        is_over: True if the tokens so far are a whole text.
         masks_last: The wrong way, where the nucleus is that of the unmasked prediction.
     """
     row: tuple[int, ...] = ()

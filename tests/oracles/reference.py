@@ -1,4 +1,4 @@
-"""Which texts are the reference (METHOD 4c), from everything at once and with plain sorting."""
+"""The texts of the reference (METHOD 4c), from everything at once and with plain sorting."""
 
 import hashlib
 from collections.abc import Sequence

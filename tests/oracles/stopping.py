@@ -1,4 +1,4 @@
-"""Where an example ends, by decoding the whole of it after every token and searching the text."""
+"""The end of an example, by decoding the whole of it after every token and searching the text."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ class StopTexts:
 
     Attributes:
         tokens: Ids that end an example at once.
-        texts: What ends it as soon as its text holds one.
+        texts: Texts that end it as soon as its own text holds one.
         decode: From ids to their text.
     """
 
@@ -29,14 +29,14 @@ def stop_tokens(stop: Stop) -> frozenset[int]:
 
 
 def stopped(example: Sequence[int], stop: Stop) -> bool:
-    """Whether an example's last token ends it, however long it may get."""
+    """True if an example's last token ends it, however long it may get."""
     if example[-1] in stop_tokens(stop):
         return True
     return isinstance(stop, StopTexts) and any(text in stop.decode(example) for text in stop.texts)
 
 
 def may_come(example: Sequence[int], token: int, stop: Stop, min_tokens: int) -> bool:
-    """Whether a token may come after an example's tokens: one that ends it has N tokens before it."""
+    """True if a token may come after an example's tokens: one that ends it has N tokens before it."""
     return len(example) >= min_tokens or not stopped((*example, token), stop)
 
 

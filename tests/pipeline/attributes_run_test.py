@@ -246,7 +246,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     assert [sum(row['label'] == label for row in more) for label in COMBINATIONS] == [7, 4, 4, 3, 3, 3]
     report = PrivacyReport.from_json((folder / 'more' / run_files.REPORT).read_text())
     assert 'attributes' not in report.settings and report.settings['label_mix'].startswith('books|pos=2')
-    # What the card says is not said again.
+    # The card's settings are not given again.
     with pytest.raises(
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
@@ -258,7 +258,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     corpus, records = json.loads((folder / 'evaluation' / 'evaluation.json').read_text())['sources']
-    # Of the records those with undeclared values too.
+    # The records' count includes undeclared values too.
     assert (corpus['labels'], records['labels']) == (3, 5)
     # And all of them together.
     asked = [

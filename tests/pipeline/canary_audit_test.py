@@ -127,7 +127,7 @@ def test_a_list_with_texts_of_records_is_noticed(corpus: str, monkeypatch: pytes
 def test_many_canaries_notice_twice_the_signal(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """Of a few thousand canaries no attack tells half of the noise from all of it."""
+    """A few thousand canaries are too few for any attack that tells half of the noise from all of it."""
     if fault == 'half of the noise':
         weaken_votes(monkeypatch, 0.5)
     elif fault == 'counted twice':

@@ -40,7 +40,7 @@ def _one_model() -> Iterator[None]:
 
 
 def values_of(row: dict[str, Any]) -> tuple[str, bool] | None:
-    """What an example was given, as far as it got."""
+    """The values that an example was given, as far as it got."""
     try:
         found = json.loads(row['text'])
     except ValueError:
@@ -49,7 +49,7 @@ def values_of(row: dict[str, Any]) -> tuple[str, bool] | None:
 
 
 def true_counts() -> dict[str, collections.Counter[tuple[str, bool]]]:
-    """Of each label, from the records that are JSON and whose values are declared."""
+    """The counts of each label, from the records that are JSON and whose values are declared."""
     counted: dict[str, collections.Counter[tuple[str, bool]]] = {
         label: collections.Counter() for label in LABELS
     }

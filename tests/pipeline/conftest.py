@@ -69,7 +69,7 @@ def postgresql() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(params=['sqlite', pytest.param('postgresql', marks=pytest.mark.run)])
 def where(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
-    """Where an empty ledger can be made, on each kind of database."""
+    """A place where an empty ledger can be made, on each kind of database."""
     if request.param == 'sqlite':
         return str(tmp_path / 'ledger.db')
     return request.getfixturevalue('postgresql')()

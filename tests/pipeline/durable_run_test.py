@@ -47,7 +47,7 @@ pytestmark = [
 LAUNCHERS = fork_server.CONTEXT
 ROOT = pathlib.Path(__file__).parents[2]
 LABELS = ('Billing', 'Delivery')
-# What a killed launcher may have cut: longer than this, and no file of a run is shorter.
+# Bytes that a killed launcher may have cut: longer than this, and no file of a run is shorter.
 CUT_BYTES = 20
 
 COMMON: dict[str, Any] = {
@@ -76,7 +76,7 @@ def warm_launchers() -> Iterator[None]:
         'pipeline.main', 'pipeline.run.start', 'pipeline.screen.progress',
         'apache_beam.runners.portability.fn_api_runner',
         'sklearn.feature_extraction.text', 'jinja2', 'pydantic',
-        # What the gemma library loads when a model is built.
+        # Modules that the gemma library loads when a model is built.
         'tensorflow_text', 'sentencepiece', 'flax.linen', 'orbax.checkpoint', 'kauldron.kd',
         'gemma.gm.text._tokenizer', 'gemma.gm.data._functional', 'gemma.gm.nn._transformer',
         'gemma.gm.ckpts._checkpoint',
@@ -89,14 +89,14 @@ def warm_launchers() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """Where a launcher dies.
+    """The point at which a launcher dies.
 
     Attributes:
         event: 'open' (of a file that is written), 'os.mkdir', 'os.link' or 'os.remove': it is killed just
             before. 'write': it is killed within the write.
         path: Matches the path, from the folder of the run.
-        nth: Which of the operations that match.
-        rare: Whether only the case with stops everywhere has it.
+        nth: Number of the operation, among those that match.
+        rare: True if only the case with stops everywhere has it.
     """
 
     event: str
@@ -261,7 +261,7 @@ class Run:
         return {name: path.read_bytes() for name, path in self.files().items()}
 
     def states(self) -> dict[str, tuple[int, int]]:
-        """What any new writing of a finished file changes: its inode and time."""
+        """The state that any new writing of a finished file changes: its inode and time."""
         return {
             name: (status.st_ino, status.st_mtime_ns)
             for name, path in self.files().items()
@@ -716,7 +716,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
 
 
 def refusal_of(launcher: Launcher, run: Run) -> str:
-    """What a launcher said that refused to start."""
+    """The message of a launcher that refused to start."""
     code, events = launcher.end()
     said = (run.folder / 'log').read_text()
     # Before a model is loaded, and before anything is written.
@@ -747,7 +747,7 @@ def test_a_run_resumes_with_what_it_began_with_alone(tmp_path: pathlib.Path) -> 
     smallest.write_bytes(weights)
 
     assert_only_grows(states, run)
-    # Where it runs may change, and so may what it asks of an engine.
+    # The engine may change, and so may what is asked of it.
     run.start(flags=['--accelerator=type:nvidia-l4;count:1'], runner='BundleBasedDirectRunner').succeed()
     assert_only_grows(states, run)
 

@@ -1,4 +1,4 @@
-"""What a run begins with is found by the report or the card beside or above it, and goes on with its list."""
+"""The start of a run is found by the report or the card beside or above it, and goes on with its list."""
 
 import json
 import math

@@ -315,7 +315,7 @@ def test_no_record_embedding_or_true_count_is_in_a_released_file(first: pathlib.
         assert CANARY.encode() not in data, name
         assert not any(vector.tobytes() in data for vector in vectors if vector.any()), name
     assert not any(CANARY in str(row) for row in rows_of(first / 'out'))
-    # What stays: no text there either, but embeddings.
+    # Embeddings stay, and no text.
     assert not any(CANARY.encode() in data for data in contents(first / 'out.curator').values())
     kept = (first / 'out.curator' / 'embeddings' / '00000.safetensors').read_bytes()
     assert all(vector.tobytes() in kept for vector in vectors)
@@ -464,7 +464,7 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     report = report_of(tmp_path / 'files')
     assert not any('sampled from public prompts: no record' in text for text in report.assumptions_enforced)
     assert str(tmp_path) not in report.to_json()
-    # Of the run before, on the same records: the ledger adds both up, and the report says so.
+    # The run before, on the same records: the ledger adds both up, and the report says so.
     ledger = shutil.copy(first / 'ledger.db', tmp_path / 'ledger.db')
     given = {'dataset': 'mail', 'ledger': str(ledger), 'start': str(first / 'out'), 'rounds': 1}
     launch(config(tmp_path, output=str(tmp_path / 'second'), **given), [])
@@ -524,7 +524,7 @@ def test_an_endpoint_that_fails_in_round_2_stops_a_run_which_goes_on_when_it_is_
     done = contents(tmp_path / 'out.curator' / 'rounds')
     assert all(done[name] == data for name, data in died.items())
     assert len(Ledger.open(str(tmp_path / 'ledger.db')).account('mail').runs) == 1
-    # What left: labels and released texts.
+    # Labels and released texts left, and no record.
     assert not any(CANARY in json.dumps(request) for request in asked)
     assert {request['headers']['authorization'] for request in asked} == {'Bearer opensesame'}
     listed = [
@@ -534,7 +534,7 @@ def test_an_endpoint_that_fails_in_round_2_stops_a_run_which_goes_on_when_it_is_
     ]
     later = [request for request in asked if any(text in request['body']['prompt'] for text in listed)]
     assert 0 < len(later) < len(asked)
-    # What is released names the model, and neither the endpoint nor its token.
+    # The release names the model, and neither the endpoint nor its token.
     report, rows = report_of(tmp_path / 'out'), rows_of(tmp_path / 'out')
     assert rows and report.settings['endpoint_model'] == 'words-of-chance'
     assert not {'model', 'dtype', 'endpoint', 'endpoint_token'} & report.settings.keys()

@@ -97,7 +97,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert report.corpus.examples == 12 and report.ledger is not None and report.ledger.run_number == 1
     assert (report.settings['learning_rate'], report.settings['lora_rank']) == (0.01, 2)
     assert not {'batch_size', 'aggregate', 'adapter', 'label_mix', 'full'} & report.settings.keys()
-    # What it released stays the same, whoever asks again, and costs nothing.
+    # The release stays the same, whoever asks again, and costs nothing.
     before = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     launch(run, [])
     assert before == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
@@ -126,7 +126,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
 def test_a_run_leaves_how_fast_it_was_for_later_plans(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where nothing can be left, a run ends as ever.
+    # A run ends as ever where nothing can be left.
     (folder / 'file').touch()
     for cache_folder, output in ((folder / 'file', 'first'), (folder / 'cache', 'second')):
         monkeypatch.setenv(cache.VARIABLE, str(cache_folder))
@@ -238,7 +238,7 @@ VISIT = {
 
 
 def structured(folder: pathlib.Path, **changed: Any) -> JobConfig:
-    """Of 30 records, two are no JSON and three break the schema; white space and keys are anyhow."""
+    """A run on 30 records: two are no JSON and three break the schema; white space and keys are anyhow."""
     visits = [{'beds': number, 'ward': ('eye', 'ear')[number % 2]} for number in range(28)]
     visits[3]['ward'], visits[4]['beds'], visits[5]['more'] = 'leg', -1, 'of it'
     texts = [*(json.dumps(visit, indent=1) for visit in visits), 'no JSON', '{"ward": "ear"']
@@ -268,7 +268,7 @@ def restricted_of(output: pathlib.Path) -> dict[str, Any]:
 def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # How many kinds of text come out is up to the key.
+    # The number of kinds of text that come out is up to the key.
     monkeypatch.setattr(RunKey, 'new', lambda: RunKey(bytes(32)))
     run = structured(folder, examples_per_label=40)
     launch(run, [])
@@ -381,7 +381,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
     assert [card.pop('dataset') for card in cards] == ['fruit', None]
     assert [card.pop('run_number') for card in cards] == [1, None]
     assert cards[0] == cards[1]
-    # What is left, and what is said of it
+    # Files that are left, and what is said of them
     files = {str(path.relative_to(folder / 'alone')) for path in (folder / 'alone').rglob('*')}
     assert files == {
         'README.md', 'privacy_report.json', 'privacy_report.html', 'adapter', 'adapter/adapter.json',

@@ -917,7 +917,7 @@ def test_what_contexts_spend_stays_with_the_curator(
     assert 0 < max(spent) <= 0.05 and max(spent) > 0.04, 'the budget is not what ends the votes'
     assert any(batch.first_silent is not None for batch in spending)
     assert len(spent) == sum(restricted_of(run).contexts_per_batch.values())
-    # Whoever votes, a batch writes up to its public cap, and all of it is private.
+    # A batch writes up to its public cap, whoever votes, and all of it is private.
     released = report_of(run)
     assert {len(batch.voters) for batch in spending} == {24}
     assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)

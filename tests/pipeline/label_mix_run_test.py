@@ -141,7 +141,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     ):
         with pytest.raises(ValueError, match='Expected'):
             dataclasses.replace(report, **changed)
-    # Whoever samples later has the mix for free, or asks for another.
+    # A later run has the mix for free, or asks for another.
     card = released.read_card(str(output))
     assert card.label_counts == noisy and card.epsilon == report.epsilon
     (folder / 'in.jsonl').unlink()

@@ -79,7 +79,7 @@ def listener() -> listening.Listener:
 
 @pytest.fixture(scope='module')
 def found(folder: pathlib.Path, listener: listening.Listener) -> Iterator[dict[str, Done]]:
-    """What each command did, all in one process of the extra for endpoints alone."""
+    """The outcome of each command, all in one process of the extra for endpoints alone."""
     write_rows(folder / 'in.jsonl', ROWS)
     with completions_server.running() as url:
         commands = _commands(url)

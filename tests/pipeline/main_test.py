@@ -312,7 +312,7 @@ def test_quiet_prints_nothing(demo: pathlib.Path, finished: tuple[pathlib.Path, 
 @needs_model
 def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:
     checkpoint, output = tmp_path / 'broken', tmp_path / 'out'
-    # What its metadata says is right: that a weight is damaged shows when it is read.
+    # Its metadata are right: that a weight is damaged shows when it is read.
     shutil.copytree(BUNDLED / 'checkpoint', checkpoint)
     weights = max((checkpoint / 'ocdbt.process_0' / 'd').iterdir(), key=lambda path: path.stat().st_size)
     weights.write_bytes(bytes(weights.stat().st_size))

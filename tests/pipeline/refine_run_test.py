@@ -32,7 +32,7 @@ RECORDS = [
     for number in range(40)
     for label in [('billing', 'delivery')[number % 2]]
 ]
-# Of other labels than the records', or none: votes decide.
+# Texts of other labels than the records', or none: votes decide.
 TEXTS = [
     {'text': f'{first} {second}', 'label': 'anything'}
     for words in WORDS.values()

@@ -25,7 +25,7 @@ UTC = datetime.UTC
 DAY, TIME = datetime.datetime(2024, 5, 6), datetime.time(7, 8, 9)
 LATER, PASSED = datetime.datetime(2024, 5, 6, 7, 8, 9, 500_000), datetime.timedelta(days=1, seconds=7_384)
 UUID = uuid.UUID('6f2b3c1e-0d4a-4b6f-9a51-3f0f6c1d2e77')
-# What is stored where the table says how it is spelled.
+# Values that are stored where the table says how they are spelled.
 VALUES: dict[str, tuple[Any, ...]] = {
     'note': ('note', b'note'), '{"n": 1}': ('{"n": 1}',), '7': (7,), '1.50': (decimal.Decimal('1.50'),),
     '2': (2.0, decimal.Decimal('2.00')), '0.1': (0.1,), 'true': (True,), '2024-05-06': (DAY, DAY.date()),

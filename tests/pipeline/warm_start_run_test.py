@@ -105,7 +105,7 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
     assert any(later in line for line in more.assumptions_enforced)
     assert [(of.run_id, of.through) for of in more.releases] == [('out', None), ('first', 'out')]
     assert more.epsilon == card.epsilon
-    # What begins with these samples has both, with and without the card beside them.
+    # A run that begins with these samples has both, with and without the card beside them.
     for name in ('with', 'without'):
         copied = folder / name
         shutil.copytree(folder / 'more', copied)

@@ -63,7 +63,7 @@ def test_facts_are_there_before_their_batch(
 
 
 def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
-    """What one of several unlike accelerators makes of the same batch."""
+    """The output of one of several unlike accelerators for the same batch."""
     words = dataclasses.replace(example('0000-000001'), text=f'words of worker {worker}')
     return [words], dataclasses.replace(LOSS, log_beta=(float(worker), 0.0))
 

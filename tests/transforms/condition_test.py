@@ -35,7 +35,7 @@ SHARP = 200.0
 
 
 def some_records(number: int = 90) -> list[Record]:
-    """Of users with several records each, in several cells and labels; of every nine three in no cell."""
+    """Records of users, several each, in several cells and labels; of every nine three are in no cell."""
     source = random.Random(4)
     records = []
     for index in range(number):

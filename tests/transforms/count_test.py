@@ -54,7 +54,7 @@ def test_contexts_are_counted_per_label_and_cluster(work_dir: str, unit: Unit, n
 
 
 def count_cells(records: list[Record], unit: Unit, centers: int | None) -> list[int]:
-    """What `CountContexts` wires, without Beam."""
+    """The counts of what `CountContexts` wires, without Beam."""
     counter = count._CountPerCell(LABELS, centers)
     groups = [(record.label, record.cluster) for record in records]
     if unit == 'user':

@@ -92,7 +92,7 @@ def test_of_racing_processes_exactly_one_wins_and_everyone_reads_its_bytes(tmp_p
     wholes = [bytes([writer]) * SIZE for writer in range(WRITERS)]
     winners = [wholes.index(content) for turn in range(TURNS) for content in contents[turn]]
     assert len(winners) == TURNS, 'two processes read different bytes'
-    # Where one writer always is the first there is no race: chance would have it once in 4 ** 24.
+    # One writer that always is the first would be no race: chance would have it once in 4 ** 24.
     assert len(set(winners)) > 1
     assert sorted(os.listdir(tmp_path)) == sorted(f'file{turn}' for turn in range(TURNS))
 

@@ -1,4 +1,4 @@
-"""What tests take for a finished batch: an example, its losses, its spending."""
+"""The parts of a finished batch in tests: an example, its losses, its spending."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an --input names, and that no part of a password stays in it."""
+"""The places that an --input names, and that no part of a password stays in it."""
 
 import os
 import pathlib

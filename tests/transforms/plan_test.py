@@ -20,13 +20,13 @@ def test_the_noise_is_drawn_once_in_the_life_of_a_run(tmp_path: pathlib.Path, wo
     arguments = {'labels': LABELS, 'rho': 5e-13, 'contexts_per_batch': 10}
     before = set(tmp_path.iterdir())
     first = draw_plan([1000, 2000], work_dir, **arguments)
-    # Whoever comes later reads it, with other counts even.
+    # A later caller reads it, with other counts even.
     for counted in ([1000, 2000], [0, 0]):
         assert draw_plan(counted, work_dir, **arguments) == first
     path = tmp_path / 'plan.json'
     assert BatchPlan.from_json(path.read_text()) == first
     assert set(tmp_path.iterdir()) - before == {path}
-    # Whoever lost the file draws the same. Scale 1e6: two draws are equal with odds below 1e-6.
+    # A lost file is drawn the same again. Scale 1e6: two draws are equal with odds below 1e-6.
     path.unlink()
     assert draw_plan([1000, 2000], work_dir, **arguments) == first
     other_counts, other_run, other_key = tmp_path / 'counts', tmp_path / 'run', tmp_path / 'key'

@@ -1,4 +1,4 @@
-"""What the curator alone gets."""
+"""The files for the curator alone."""
 
 import json
 import pathlib

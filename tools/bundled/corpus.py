@@ -41,7 +41,7 @@ class PublicText:
 
     @property
     def held_out(self) -> bool:
-        """Whether the text is kept for evaluation, by a hash of itself."""
+        """True if the text is kept for evaluation, by a hash of itself."""
         return zlib.crc32(self.sentences[0].encode()) % HELD_OUT_ONE_IN == 0
 
 

@@ -1,4 +1,4 @@
-"""What the bundled model learnt: held-out loss, and whether it listens to its prompt.
+"""The abilities of the bundled model: held-out loss, and its use of its prompt.
 
     python -m tools.bundled.evaluate --data ../shared/data
 
@@ -37,7 +37,7 @@ class Conditioning:
         other_topic: After three texts of another topic.
         no_texts: At the start of a document.
         gain: Mean over the targets of (other topic's loss − own topic's loss).
-        gain_standard_error: Of that mean, over the targets.
+        gain_standard_error: Standard error of that mean, over the targets.
         targets: Target texts.
     """
 

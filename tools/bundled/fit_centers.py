@@ -30,7 +30,7 @@ def passage(text: corpus.PublicText) -> str:
 
 
 def held_out(text: corpus.PublicText) -> bool:
-    """Whether an abstract is kept for the measurement, by a hash of itself."""
+    """True if an abstract is kept for the measurement, by a hash of itself."""
     return zlib.crc32(text.sentences[0].encode()) % _HELD_OUT_ONE_IN == 0
 
 

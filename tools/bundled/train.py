@@ -50,7 +50,7 @@ def train_tokenizer(topics: list[corpus.Topic], path: pathlib.Path) -> None:
 
     Args:
         topics: The public texts.
-        path: Where the `.model` file goes.
+        path: Path of the `.model` file.
     """
     rng = np.random.default_rng(0)
     lines = []
@@ -226,7 +226,7 @@ def mean_loss(model: Any, params: Any, tokens: jax.Array) -> jax.Array:
 
 
 def _muon_dimensions(params: Any) -> Any:
-    """Which axes of each weight are input and output; None leaves it to Adam."""
+    """Input and output axes of each weight; None leaves it to Adam."""
     dims = optax.contrib.MuonDimensionNumbers
 
     def spec(path: Any, leaf: jax.Array) -> Any:

@@ -37,8 +37,8 @@ class ListTexts(beam.PTransform):
     Attributes:
         settings: The run.
         work_dir: The curator's folder.
-        number: Of the round, from 1.
-        accelerator: What sampling asks of the engine, as Dataflow writes it.
+        number: Number of the round, from 1.
+        accelerator: Resources that sampling asks of the engine, as Dataflow writes it.
     """
 
     settings: EvolutionSettings

@@ -39,9 +39,9 @@ class SampleBatch(Together[_Batch, str]):
     the run key, from which the randomness of each text is drawn. A text is the same whatever is beside it.
 
     Args:
-        settings: Of the source of texts.
+        settings: Settings of the source of texts.
         work_dir: The curator's folder.
-        doing: What a display calls it.
+        doing: Its name on a display.
     """
 
     def __init__(self, settings: SourceSettings, work_dir: str, doing: str) -> None:
@@ -78,7 +78,7 @@ class SampleBatch(Together[_Batch, str]):
 
 
 def _row(request: Request, answer: SampledText | None, parents: list[str]) -> dict[str, Any]:
-    """What is written of an answer, or of none."""
+    """The row that is written of an answer, or of none."""
     return {
         'name': request.name,
         'text': None if answer is None else answer.text,

@@ -38,7 +38,7 @@ class EvolveText(beam.PTransform):
         work_dir: The curator's folder, with the run key.
         shards: Shares in which the units are embedded and vote: public.
         text_limit: Number of characters of a record that are embedded; None for all.
-        accelerator: What sampling asks of the engine, as Dataflow writes it.
+        accelerator: Resources that sampling asks of the engine, as Dataflow writes it.
     """
 
     settings: EvolutionSettings

@@ -30,7 +30,7 @@ class Vote(beam.PTransform):
     Attributes:
         settings: The run.
         work_dir: The curator's folder.
-        number: Of the round, from 1.
+        number: Number of the round, from 1.
         listed: The single number of the round, once its list is written.
     """
 
@@ -87,7 +87,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
         text_votes.nearest(similarities(whole[first : first + _ROWS], listed), settings.params.nearest)
         for first in range(0, len(whole), _ROWS)
     ])  # fmt: skip
-    # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
+    # Records of which the embedder knows nothing vote for nothing: every similarity is the same.
     known: np.ndarray = np.any(whole != 0, axis=1)
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))

@@ -56,7 +56,7 @@ def _count_structured(examples: Sequence[StructuredExample]) -> StructuredTotals
 
 
 _BEFORE_FORCED = COLUMNS.schema.get_field_index('public_tokens') + 1
-# Of examples that have a structure.
+# Columns of examples that have a structure.
 STRUCTURED_COLUMNS = dataclasses.replace(
     COLUMNS,
     row=StructuredExample,

@@ -33,9 +33,9 @@ class GenerateText(beam.PTransform):
     gives the same corpus.
 
     Attributes:
-        settings: What a worker builds its generator from.
+        settings: Settings from which a worker builds its generator.
         work_dir: The curator's folder, with the run key.
-        accelerator: What decoding asks of the engine, as Dataflow writes it:
+        accelerator: Resources that decoding asks of the engine, as Dataflow writes it:
             'type:nvidia-l4;count:1;install-nvidia-driver'. Engines that do not place workers ignore it.
         reference: The single `ReleasedReference` of these batches, as a side input. None: the batches
             have the reference of the settings, if there is one.

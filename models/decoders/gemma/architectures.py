@@ -53,7 +53,7 @@ class GemmaArchitecture(Architecture):
 
     Attributes:
         generation: The Gemma generation whose special token ids apply (1, 2, 3).
-        transpose_gating_einsum: Whether the gemma library stores the gate's weight as `[2 F D]`
+        transpose_gating_einsum: True if the gemma library stores the gate's weight as `[2 F D]`
             instead of `[2 D F]`.
     """
 

@@ -26,9 +26,9 @@ def load_weights(architecture: GemmaArchitecture, path: str | os.PathLike[str], 
     refused.
 
     Args:
-        architecture: What the checkpoint should hold.
+        architecture: The model that the checkpoint should hold.
         path: The file or folder. Safetensors and GGUF must be on a local file system.
-        place: Where the weights are to lie, and in which type.
+        place: Device and type of the weights.
 
     Raises:
         FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.
@@ -68,7 +68,7 @@ def check_files(architecture: GemmaArchitecture, path: str | os.PathLike[str]) -
 
 
 def has_chat_template(path: str | os.PathLike[str]) -> bool | None:
-    """Whether a local checkpoint holds the template of a chat; None of a format that has no place for one.
+    """True if a local checkpoint holds the template of a chat; None of a format that has no place for one.
 
     Raises:
         ValueError: The file is damaged.

@@ -1,4 +1,4 @@
-"""How Gemma's checkpoints are written: tensors' names in each format, and the numbers that files tell.
+"""Formats of Gemma's checkpoints: tensors' names in each of them, and the numbers that files tell.
 
 The formats agree with the gemma library on what the numbers mean: norms store w and scale by 1 + w, rotary
 positions turn the first half of a head against the second, attention scales queries by the same scalar. So
@@ -110,7 +110,7 @@ def _config_fields(a: GemmaArchitecture) -> dict[str, object]:
 
 
 def _gguf_differences(a: GemmaArchitecture, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Where a file's numbers are not the architecture's."""
+    """Each number of a file that is not the architecture's, in words."""
     name, expected = gguf.plain(metadata['general.architecture']), _GGUF_KINDS[a.generation]
     if name != expected:
         yield f'general.architecture={name!r} where {expected!r} is expected'
@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _same(found: object, expected: object) -> bool:
-    """Whether two numbers are equal, as far as the file's float32 can tell."""
+    """True if two numbers are equal, as far as the file's float32 can tell."""
     if isinstance(expected, float) and isinstance(found, int | float):
         return math.isclose(found, expected, rel_tol=1e-6)
     return found == expected

@@ -85,7 +85,7 @@ def make_transformer(architecture: GemmaArchitecture, *, dtype: jax.typing.DType
 
 
 def parts(architecture: GemmaArchitecture) -> Weights:
-    """How each weight is made of the library's parameters, whose names have slashes."""
+    """The parts of each weight among the library's parameters, whose names have slashes."""
     a = architecture
     per_head = (a.embed_dim, a.head_dim)
     heads = {
@@ -129,7 +129,7 @@ def to_weights(architecture: GemmaArchitecture, parameters: Parameters, place: c
     Args:
         architecture: The numbers of the model.
         parameters: They are taken out one after another, so that none lies in memory twice for long.
-        place: Where the weights are to lie, and in which type.
+        place: Device and type of the weights.
 
     Raises:
         ValueError: A parameter is missing, surplus, or of another shape.

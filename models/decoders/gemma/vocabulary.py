@@ -44,7 +44,7 @@ def read_vocabulary(path: str | os.PathLike[str], generation: int) -> Any:
     with intact.reading(f'the vocabulary of tokenizer={str(path)!r}', 'Fetch the file again'):
         model = _from_gguf(path, generation) if gguf_file.is_gguf(path) else _from_sentencepiece(path)
         for piece in model.pieces:
-            # Where its text is not UTF-8, protobuf gives bytes, which match no pattern of text.
+            # Bytes come from protobuf where a text is not UTF-8; they match no pattern of text.
             if not _BYTE.fullmatch(piece.piece) and piece.type == piece.BYTE:
                 raise ValueError(piece)
     return model

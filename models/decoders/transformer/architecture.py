@@ -29,14 +29,14 @@ class Architecture(family.Sizes):
         attention_types: One entry per layer.
         sliding_window_size: Window of the local layers, in tokens.
         activation: The function of the feed-forward layers' gate; 'gelu' is its approximation by tanh.
-        ties_output: Whether the embedding is the output layer as well.
-        scales_embedding: Whether an embedding is multiplied by √D.
+        ties_output: True if the embedding is the output layer as well.
+        scales_embedding: True if an embedding is multiplied by √D.
         final_logit_softcap: Bound on the logits, by tanh; None leaves them as they are.
         attn_logits_soft_cap: The same for the attention scores.
         norm_epsilon: Least variance of a norm.
-        norms_add_one: Whether a norm multiplies by one more than its weight.
-        use_post_norms: Whether the outputs of attention and feed-forward are normalized too.
-        use_qk_norm: Whether queries and keys are normalized.
+        norms_add_one: True if a norm multiplies by one more than its weight.
+        use_post_norms: True if the outputs of attention and feed-forward are normalized too.
+        use_qk_norm: True if queries and keys are normalized.
         query_pre_attn_scalar: Queries are divided by its root; None for H.
         local_base_frequency: Base of the rotary wavelengths in local layers.
         global_base_frequency: The same in global layers.

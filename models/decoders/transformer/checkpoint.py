@@ -1,4 +1,4 @@
-"""How weights are made of a checkpoint's tensors, and the refusal of tensors of another model.
+"""The parts of a checkpoint's tensors that make each weight, and the refusal of tensors of another model.
 
 The tensors of a format are matched with an architecture as a tree of `Part`s in the form of `Weights`. Files
 say their tensors' names and shapes before any number is read, so both are compared first.
@@ -45,7 +45,7 @@ class Names:
     Names of a layer's tensors have `{}` for its number; a model without a tensor needs no name for it.
 
     Attributes:
-        norms_hold_one: Whether norms are stored with the 1 of `Architecture.norms_add_one` added.
+        norms_hold_one: True if norms are stored with the 1 of `Architecture.norms_add_one` added.
         embedding_rows: Rows that a file's embedding may have in place of V. Rows that it lacks become zeros,
             and further ones are cut off, so no token of a text may be among them.
     """
@@ -90,8 +90,8 @@ def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
     """The parts of each weight, as a tree in the form of the weights.
 
     Args:
-        architecture: What the checkpoint should hold.
-        names: Of its tensors.
+        architecture: The model that the checkpoint should hold.
+        names: Names of its tensors.
         rows: The embedding's in the file.
     """
     a = architecture
@@ -134,9 +134,9 @@ def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
     """The weights, made one after another.
 
     Args:
-        parts: Of each weight.
+        parts: The parts of each weight.
         tensor: Reads a tensor by its name.
-        place: Where they are to lie, and in which type.
+        place: Device and type of the weights.
     """
 
     def weight(part: Part) -> jax.Array:
@@ -195,12 +195,12 @@ def refuse_numbers[A: Architecture](
     """Refuses a checkpoint that says other numbers than an architecture's.
 
     Args:
-        architecture: What the checkpoint should hold.
+        architecture: The model that the checkpoint should hold.
         models: The family's architectures by name.
-        differences: Where a checkpoint's numbers are not an architecture's, in words.
+        differences: Each number of a checkpoint that is not an architecture's, in words.
 
     Raises:
-        ValueError: What differs, and which model has the checkpoint's numbers.
+        ValueError: The numbers that differ, and the model that has the checkpoint's numbers.
     """
     if complaints := differences(architecture):
         fitting = [name for name, known in models.items() if not differences(known)]
@@ -211,7 +211,7 @@ def refuse_numbers[A: Architecture](
 def differences_of_sizes(
     architecture: Architecture, *, layers: int | None, width: int | None, hidden: int | None
 ) -> list[str]:
-    """Where a checkpoint's depth and widths are not an architecture's; None where its files do not tell."""
+    """Depth and widths of a checkpoint that are not an architecture's, in words; None is not compared."""
     sizes = {'num_layers': layers, 'embed_dim': width, 'hidden_dim': hidden}
     return [
         f'{name}={value} where {getattr(architecture, name)} is expected'

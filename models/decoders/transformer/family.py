@@ -34,7 +34,7 @@ class TransformerFamily(family.Family):
         Args:
             model: One of `models`.
             checkpoint: Folder or file of the weights.
-            place: Where they are to lie, and in which type.
+            place: Device and type of the weights.
 
         Raises:
             FileNotFoundError: There is no such checkpoint.

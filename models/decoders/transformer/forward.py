@@ -80,7 +80,7 @@ def read_prompts(
         tokens: `[m P]` int32; what follows a prompt's end changes nothing.
         lengths: `[m]` int32, 1 to P.
         example_slots: T.
-        in_pieces: Whether some rows at a time go through all layers, which is faster where they
+        in_pieces: True if some rows at a time go through all layers, which is faster where they
             share a processor's cache, or all rows at once.
 
     Returns:
@@ -174,7 +174,7 @@ def append(
     Args:
         architecture: The numbers of the model.
         weights: Its weights.
-        cache: What `read_prompts` or the call before gave.
+        cache: The result of `read_prompts` or of the call before.
         tokens: `[R]` int32, or `[m R]` with each row's own; the first `count` are appended, and the others
             have no effect.
         count: int32 scalar, 1 to R.
@@ -182,7 +182,7 @@ def append(
             at most T.
         lengths: Numbers of tokens that have a program of their own, beside the one for R; the smallest one
             that is at least `count` is used.
-        compile_once: Whether the micro-batches of a program share one subroutine. Otherwise each has a
+        compile_once: True if the micro-batches of a program share one subroutine. Otherwise each has a
             copy, and every copy takes the compiler as long as the first.
 
     Returns:

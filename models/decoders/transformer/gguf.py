@@ -27,13 +27,13 @@ _JAX_ALIGNMENT = 64
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Format[A: Architecture]:
-    """How a family's files are written.
+    """The format of a family's files.
 
     Attributes:
         models: The family's architectures by name.
-        kinds: What `general.architecture` may be.
+        kinds: Values that `general.architecture` may have.
         names: Names of an architecture's tensors.
-        differences: Where a file's metadata are not an architecture's, in words.
+        differences: Each number of a file's metadata that is not an architecture's, in words.
     """
 
     models: Mapping[str, A]

@@ -38,9 +38,9 @@ class Tensor:
 
     Attributes:
         shape: Its dimensions as NumPy counts them, rows first; the file has them in the other order.
-        type: How its numbers are encoded.
-        offset: Where it begins in the file, in bytes.
-        num_bytes: How long it is there.
+        type: Encoding of its numbers.
+        offset: Its place in the file, in bytes.
+        num_bytes: Its length there.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Header:
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as GGUF does."""
+    """True if a file begins as GGUF does."""
     with epath.Path(path).open('rb') as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -88,7 +88,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 
 class _DamageError(Exception):
-    """What is wrong with a file, in words that follow its name."""
+    """The damage of a file, in words that follow its name."""
 
 
 class _Reader:

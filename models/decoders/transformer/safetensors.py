@@ -26,12 +26,12 @@ _TOKENIZER_CONFIG = 'tokenizer_config.json'
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Format[A: Architecture]:
-    """How a family's folders are written.
+    """The format of a family's folders.
 
     Attributes:
         models: The family's architectures by name.
         names: Names of an architecture's tensors, without what may stand before all of them.
-        prefixes: What may stand before them.
+        prefixes: Prefixes that may stand before them.
         output_copies: Names, as they stand, of copies of an embedding that is the output layer too.
         ignored: Beginnings of names of tensors that are no weight of the text model, such as vision's.
         config: Fields of `config.json` for an architecture; those that a file has are compared.
@@ -156,7 +156,7 @@ class Format[A: Architecture]:
 
 
 def has_chat_template(directory: pathlib.Path) -> bool | None:
-    """Whether a folder holds the template of a chat; None where the files that would say so are not there.
+    """True if a folder holds the template of a chat; None where the files that would say so are not there.
 
     Raises:
         ValueError: The tokenizer's config is no JSON object.
@@ -226,7 +226,7 @@ def _open_tensors(files: list[pathlib.Path], stack: contextlib.ExitStack) -> dic
 
 
 def _differences(fields: Mapping[str, object], config: Mapping[str, Any]) -> list[str]:
-    """Where a config is another architecture's: single numbers first, then what each layer has."""
+    """Each number of a config that is another architecture's: single numbers first, then those of layers."""
     single, by_layer = [], []
     for name, expected in fields.items():
         if name not in config or (value := config[name]) == expected:

@@ -147,7 +147,7 @@ class _Rounds:
         return found
 
     def _votes_of(self, canaries: list[list[Record]], listed: np.ndarray) -> np.ndarray:
-        """What each canary adds to the row of its label, if it is in: `[N m]`."""
+        """The votes that each canary adds to the row of its label, if it is in: `[N m]`."""
         found = np.zeros((len(listed), len(canaries)))
         vectors = quantized(self._embedder.embed([of[0].text for of in canaries]))
         nearest = text_votes.nearest(similarities(vectors, quantized(listed)), self._settings.params.nearest)

@@ -37,7 +37,7 @@ class VotingPlan(RunPlan):
         rho_total: Cost of all rounds.
         epsilon: At `delta`.
         embedding_hours: Hours of one core for the embeddings of all records.
-        at_endpoint: Whether an endpoint samples the texts, at a pace that is not known here.
+        at_endpoint: True if an endpoint samples the texts, at a pace that is not known here.
     """
 
     rounds: int

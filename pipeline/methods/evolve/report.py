@@ -39,7 +39,7 @@ _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
 
 def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
-    """What the method tells a report."""
+    """The method's facts for a report."""
     own = run.method
     return Voted(
         mechanism=run.params,

@@ -37,7 +37,7 @@ class TuningPlan(RunPlan):
         adapter_parameters: Numbers that are trained and released.
         epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
             labels where there are any.
-        rho_at_order: What a ledger charges, where one was asked that keeps its budget at a Rényi order: the
+        rho_at_order: The ledger's charge, where one was asked that keeps its budget at a Rényi order: the
             divergence there, over the order.
         label_mix_rho: rho of the noisy counts that the texts' mix of labels follows from, as of the run
             that trained the adapter; None where units are not counted.

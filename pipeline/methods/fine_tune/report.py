@@ -43,7 +43,7 @@ HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
 def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
-    """What the method tells a report."""
+    """The method's facts for a report."""
     own, card = run.method, run.card
     label_mix: Literal['given', 'counted'] | None = None
     if own.label_mix:
@@ -72,7 +72,7 @@ def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
     left_out.append('examples' if own.examples is None else 'examples_per_label')
     if own.adapter is not None:
-        # Of these the adapter's card says what it was trained with.
+        # Settings of the training are on the adapter's card.
         left_out += released.TRAINING_SETTINGS
     else:
         left_out.append('full')  # it has no rank
@@ -109,7 +109,7 @@ def files(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyRepor
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
     else:
-        # Whoever goes on from these texts finds there which charge they are of.
+        # The card says which charge these texts are of, to a run that goes on from them.
         files[SAMPLED_ADAPTER] = run.card.to_json().encode()
     return files
 

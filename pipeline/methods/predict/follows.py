@@ -34,9 +34,9 @@ class Writing:
 
     Attributes:
         batch_size: s.
-        batches: Of all records, labels together.
+        batches: Number of batches of all records, labels together.
         batch_tokens: Cap on the tokens of a batch.
-        texts: Of typical length, of all batches, the cut one of each among them.
+        texts: Number of texts of typical length, of all batches, the cut one of each among them.
     """
 
     batch_size: int

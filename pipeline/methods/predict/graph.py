@@ -27,7 +27,7 @@ class Prepared:
     """Settings for workers and the centres, looked at before anything is paid.
 
     Attributes:
-        generator: What workers decode with.
+        generator: Settings from which workers build their generator.
         centers: The centres; None without clusters.
     """
 

@@ -66,7 +66,7 @@ class PredictionPlan(RunPlan):
         expected_private_tokens: r times `expected_batches`.
         expected_texts: Texts of typical length that these batches write, the cut one of each among them;
             None where neither --typical-words nor --examples is given.
-        forced: What of an example is forced; None without a structure.
+        forced: The forced part of an example; None without a structure.
     """
 
     max_private_tokens: int
@@ -310,7 +310,7 @@ def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
     Args:
         own: Settings of the run.
         dtype: Type of weights and caches.
-        devices: How many share the rows of a batch.
+        devices: Number of devices that share the rows of a batch.
     """
     sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
     slots = own.max_prompt_tokens + own.max_example_tokens
@@ -326,7 +326,7 @@ def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[Fittin
 
     Args:
         run: The run.
-        has_room: Whether the dataset has room for the run with other values of settings.
+        has_room: True if the dataset has room for the run with other values of settings.
         order: The Rényi order of the dataset's budget.
     """
     given = _given_by(run)

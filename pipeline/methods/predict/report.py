@@ -37,7 +37,7 @@ HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference', 'examples'
 def facts(
     run: PredictionRun, prepared: GeneratorSettings, centers: Centers | None, plan: BatchPlan
 ) -> Predicted:
-    """What the method tells a report."""
+    """The method's facts for a report."""
     own, given = run.method, prepared.reference
     of_reference: GivenReference | Literal['first round'] | None = None
     if given is not None:
@@ -93,7 +93,7 @@ def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any
 
 
 def _adapter_settings(card: AdapterCard) -> dict[str, Any]:
-    """Which adapter a run of private prediction decodes with, for programs; sentences say what it takes."""
+    """The adapter that private prediction decodes with, for programs; sentences say what it takes."""
     return {
         'adapter_run_id': card.run_id,
         'adapter_dataset': card.dataset,
@@ -108,7 +108,7 @@ def _adapter_settings(card: AdapterCard) -> dict[str, Any]:
 def of_batches(
     run: PredictionRun, facts: Sequence[report.BatchFacts]
 ) -> Mapping[str, report.ExPostLosses | report.ContextSpending]:
-    """What the curator's report says of its batches' losses or spending; nothing where it has neither."""
+    """The curator's part of the report on its batches' losses or spending; nothing where it has neither."""
     params = run.params
     if params.is_ex_post:
         losses = report.ex_post_losses([of for of in facts if isinstance(of, BatchLoss)], params)
@@ -125,7 +125,7 @@ def contexts_per_batch(sizes: Mapping[BatchId, int]) -> dict[str, int]:
 
 
 def _cells(plan: BatchPlan) -> report.Cells | None:
-    """What the report says of the values that examples are given; None where no cells are counted."""
+    """The report's part on the values that examples are given; None where no cells are counted."""
     found = plan.conditions
     if found is None:
         return None
@@ -141,7 +141,7 @@ def _cells(plan: BatchPlan) -> report.Cells | None:
 
 
 def _clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
-    """What the report says of the clusters: the centres' facts and the first histogram."""
+    """The report's part on the clusters: the centres' facts and the first histogram."""
     assert plan.clustering is not None  # `build`
     cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)
     return report.Clusters(
@@ -159,7 +159,7 @@ def _clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
 
 def files(run: PredictionRun, privacy_report: PrivacyReport) -> Files:
     """The report as a page, and the card of the corpus."""
-    # What language other models write in nobody declared.
+    # Language of the corpus: that of other models was declared by nobody.
     languages = () if run.method.model != 'bundled' else ('en',)
     card = dataset_card.render_card(privacy_report, languages=languages, columns=run.columns.meanings)
     return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}

@@ -188,7 +188,7 @@ class Votes(panel.Panel):
 
     @property
     def is_individual(self) -> bool:
-        """Whether each context is charged what it gives itself: as given, or what the aggregate allows."""
+        """True if each context is charged what it gives itself: as given, or what the aggregate allows."""
         if self.accounting is not None:
             return self.accounting == 'individual'
         return AGGREGATES[self.aggregate].takes_reference and self.threshold is None

@@ -15,7 +15,7 @@ class LlamaTokenizer(Tokenizer):
     """See `Tokenizer`.
 
     Attributes:
-        path: Of a file that is never read.
+        path: Path of a file that is never read.
     """
 
     path: str

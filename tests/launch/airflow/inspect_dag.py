@@ -1,4 +1,4 @@
-"""What Airflow itself makes of the DAG, as JSON; runs in Airflow's environment, without its database.
+"""The DAG as Airflow itself reads it, as JSON; runs in Airflow's environment, without its database.
 
 python inspect_dag.py FOLDER ENGINE LOGICAL_DATE          import errors, tasks, rendered templates
 python inspect_dag.py FOLDER ENGINE LOGICAL_DATE TASK     executes one task; its state
@@ -19,7 +19,7 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.definitions.param import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor, VariableAccessor
 
-# What nobody may bring into a run through the trigger form.
+# A path that nobody may bring into a run through the trigger form.
 PATH = 'gs://hospital-notes/visits/2026.jsonl'
 RUN_AFTER = datetime.datetime(2026, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
 
@@ -39,7 +39,7 @@ def context_of(dag: Any, engine: str, logical_date: str) -> Context:
 
 
 def refuses(dag: Any, name: str, value: Any) -> bool:
-    """Whether the trigger form's schema refuses a value."""
+    """True if the trigger form's schema refuses a value."""
     try:
         dag.params.get_param(name).resolve(value)
     except ParamValidationError:

@@ -67,7 +67,7 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """What would go to Dataflow.
+    """The job that would go to Dataflow.
 
     Attributes:
         description: The job's JSON.
@@ -338,7 +338,7 @@ def test_a_query_is_in_it_and_neither_its_password_nor_a_row_nor_a_range(
     for form in (PASSWORD.encode(), quoted.encode(), base64.b64encode(PASSWORD.encode())):
         assert form not in found.text
     assert QUERY.encode() in found.text and CANARY.encode() not in found.text
-    # What a worker of Dataflow would do with the place, from the graph alone.
+    # The steps of a Dataflow worker with the place, from the graph alone.
     split, read = (_function(found.graph, f'Read/{name}') for name in ('SplitFiles', 'ReadPieces'))
     pieces = split(place)
     # 40 rows in ranges of three, and those without a key.
@@ -348,7 +348,7 @@ def test_a_query_is_in_it_and_neither_its_password_nor_a_row_nor_a_range(
 
 
 def _function(graph: beam_runner_api_pb2.Pipeline, name: str) -> Callable[[Any], list[Any]]:
-    """What a step of the graph makes of one element."""
+    """The elements that a step of the graph makes of one."""
     (step,) = (each for each in graph.components.transforms.values() if each.unique_name == name)
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
     do, given, named, *_ = pickler.loads(payload.do_fn.payload)

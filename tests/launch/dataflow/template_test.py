@@ -48,7 +48,7 @@ def test_a_parameter_says_what_the_flag_says(name: str) -> None:
     panels = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))
     fields = [field for panel in panels for field in dataclasses.fields(panel) if field.name == name]
     assert fields or name == 'method'
-    # Of one that several methods have it says what each of them says.
+    # Help of a setting that several methods have says what each of them says.
     assert all(field.metadata['help'] in BY_NAME[name]['helpText'] for field in fields)
     assert BY_NAME[name]['label'] and set(BY_NAME[name]) <= {
         'name',

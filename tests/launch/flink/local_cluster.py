@@ -50,7 +50,7 @@ SETTINGS = {
     'max-prompt-tokens': '96',
     'max-example-tokens': '24',
     'shards': '2',
-    # Of a database: its ranges are read by workers of both task managers.
+    # A query of a database: its ranges are read by workers of both task managers.
     'query': 'SELECT id, customer, label, message AS text FROM messages',
     'partition-column': 'id',
 }

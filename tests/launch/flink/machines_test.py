@@ -58,7 +58,7 @@ class Machine:
         return ['nsenter', f'--target={self.pid}', '--net', '--mount', '--pid', '--', *command]
 
     def do(self, *command: str) -> str:
-        """What a command on this machine prints.
+        """The output of a command on this machine.
 
         Raises:
             RuntimeError: It fails.

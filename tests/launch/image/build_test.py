@@ -183,7 +183,7 @@ def test_the_launcher_of_a_template_starts_our_entry_point(store: Store, tmp_pat
 
 
 def test_no_registry_was_asked_and_no_certificate_stays(pod: Pod) -> None:
-    """What the build was lent is not in the image."""
+    """Files that the build was lent are not in the image."""
     assert not (pod.root / 'etc/pip.conf').exists() or not (pod.root / 'etc/pip.conf').read_text()
     found = shutil.which('dp-corpus', path=str(pod.root / 'usr/local/bin'))
     assert found is not None and re.match(r'#!/usr/local/bin/python', pathlib.Path(found).read_text())

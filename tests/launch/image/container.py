@@ -30,7 +30,7 @@ IMAGE = setup_file.ROOT / 'launch' / 'image'
 
 LAUNCHER = 'opt/google/dataflow/python_template_launcher'
 BOOT = 'opt/apache/beam/boot'
-# What Python's own modules are linked with.
+# Packages that Python's own modules are linked with.
 LIBRARIES = (
     'ca-certificates', 'libbz2-1.0', 'libexpat1', 'libffi8', 'liblzma5', 'libncursesw6', 'libreadline8',
     'libsqlite3-0', 'libssl3', 'libuuid1', 'netbase', 'tzdata', 'zlib1g',
@@ -113,7 +113,7 @@ class Store:
         self.buildah(
             'build', '--isolation', 'chroot', '--pull-never', '--layers',
             '--ignorefile', IMAGE / 'Dockerfile.dockerignore', '--file', written,
-            # How this machine reaches the package index, for the steps alone.
+            # The way of this machine to the package index, for the steps alone.
             '--volume', f'{self.folder / "pip.conf"}:/etc/pip.conf:ro',
             '--volume', f'{self.folder / "uv.toml"}:/etc/uv/uv.toml:ro',
             '--volume', f'{certificates}:{certificates}:ro',
@@ -213,7 +213,7 @@ def started(
     Args:
         root: Files of the image.
         image: Its config.
-        command: What runs in place of the entry point.
+        command: The command that runs in place of the entry point.
         bundle: An empty folder, for the container's own config.
         volumes: Folder in the container -> folder here.
     """

@@ -47,7 +47,7 @@ def variables(lines: list[tuple[str, str]], instruction: str = 'ENV') -> dict[st
 
 
 def faults_of_a_run(command: str) -> list[str]:
-    """What of a RUN would bring packages that nobody pinned, or leave lists behind."""
+    """The parts of a RUN that would bring packages that nobody pinned, or leave lists behind."""
     found = []
     for part in re.split(r'&&|;|\|\|', command):
         words = part.split()

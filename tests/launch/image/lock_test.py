@@ -19,7 +19,7 @@ REMEDY = 'Run make lock.'
 
 
 def faults(text: str) -> list[str]:
-    """What of a lock is no package at one version with its hashes."""
+    """The lines of a lock that are no package at one version with its hashes."""
     found = []
     lines = re.sub(r' \\\n\s*', ' ', re.sub(r'^#.*\n', '', text, flags=re.MULTILINE)).splitlines()
     for line in lines:
@@ -44,7 +44,7 @@ def extras_of(variable: str) -> list[str]:
 
 
 def asked_with(extras: list[str]) -> list[str]:
-    """What setup.py asks for, with some of its extras."""
+    """The requirements of setup.py, with some of its extras."""
     told = setup_file.requirements()
     return [text for key in (setup_file.INSTALL, *extras) for text in told[key]]
 
@@ -63,7 +63,7 @@ def unmet(lock: dict[str, Version], asked: list[str]) -> list[str]:
 def test_every_line_is_a_package_at_one_version_with_its_hashes(lock: pathlib.Path) -> None:
     text = lock.read_text()
     assert faults(text) == [] and len(pins(lock)) > 2
-    # Which index it came from is for whoever installs it to say.
+    # The index is for the user of the lock to choose.
     assert re.search(r'://|--(?:extra-)?index-url|--find-links', text) is None
 
 

@@ -33,7 +33,7 @@ JOB_NAME = f'{CRON_JOB["metadata"]["name"]}-29660280'
 
 
 def submitted() -> tuple[list[str], list[str]]:
-    """What the launcher's container runs: our arguments, and Beam's after the bare --."""
+    """The command of the launcher's container: our arguments, and Beam's after the bare --."""
     words = [word.replace('$(RUN_ID)', JOB_NAME) for word in (*SUBMIT['command'], *SUBMIT['args'])]
     place = words.index('--')
     return words[:place], words[place + 1 :]

@@ -1,4 +1,4 @@
-"""Which type a machine is fastest in: a function of what it says of itself."""
+"""The type in which a machine is fastest: a function of what it says of itself."""
 
 import subprocess
 

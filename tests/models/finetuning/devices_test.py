@@ -58,12 +58,12 @@ def by_hand(count: int) -> np.ndarray:
 
 
 def settings() -> TuningSettings:
-    """Of 3 units together, which do not divide among 8 devices: each takes one, and the others padding."""
+    """Settings for 3 units together, which do not divide among 8 devices: each takes one, others padding."""
     return tiny.settings(micro_batch_size=3)
 
 
 def save(path: str) -> train.Trainer:
-    """What the devices at hand compute, for a comparison across processes."""
+    """Saves what the devices at hand compute, for a comparison across processes."""
     with tiny.known():
         trainer = train.Trainer(settings())
         members = units.in_order(ROWS)
@@ -105,7 +105,7 @@ def flat(adapter: Any) -> np.ndarray:
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What one device and eight compute, in `1.npz` and `8.npz`, and checkpoints that eight began."""
+    """Results of one device and of eight, in `1.npz` and `8.npz`, and checkpoints that eight began."""
     folder = tmp_path_factory.mktemp('devices')
     assert len(jax.local_devices()) == 1
     save(str(folder / '1.npz'))

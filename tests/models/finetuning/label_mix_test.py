@@ -1,4 +1,4 @@
-"""How many texts each label has: against slow twins, and where counts are below zero."""
+"""The number of texts of each label: against slow twins, and where counts are below zero."""
 
 import dataclasses
 import fractions
@@ -34,7 +34,7 @@ def test_texts_have_the_shares_of_the_counts(noisy: list[int], each: int) -> Non
     shares = positive if any(positive) else [1] * len(noisy)
     assert sum(abs(one - other) for one, other in zip(found, slow_texts(texts, shares), strict=True)) <= 2
     assert all(number >= 1 for number in found)
-    # What is more than asked for are texts of labels that have hardly a share.
+    # Texts beyond the number asked for are of labels that have hardly a share.
     assert 0 <= sum(found) - texts <= sum(texts * share < sum(shares) for share in shares)
     if not any(positive):
         assert found == (each,) * len(noisy)
@@ -64,7 +64,7 @@ def test_settings_take_texts_from_the_plans_counts_where_it_has_any() -> None:
         labels=labels, batches_per_group=(2, 2, 1), noisy_counts=(30, 25, 5), contexts_rho=0.5
     )
     assert found.texts_by(counted) == (6, 5, 1)
-    # Of all labels together, where that is what was asked for.
+    # The total is shared out among all labels, where a total is what was asked for.
     wanted = dataclasses.replace(found, examples=24, texts_of_labels=(8, 8, 8))
     assert wanted.texts_by(given) == (8, 8, 8) and wanted.texts_by(counted) == (12, 10, 2)
 

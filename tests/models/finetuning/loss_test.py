@@ -100,7 +100,7 @@ def test_the_loss_is_equation_4_on_the_tokens_of_the_texts(weight: float, wrong:
         for text in range(2)
     )
     assert float(found) == pytest.approx(expected / 6, rel=1e-4)
-    # What fills a text up, or a text that a unit does not have, changes nothing.
+    # Padding of a text, or a text that a unit does not have, changes nothing.
     filled = {**unit, 'texts': np.where(np.arange(6) < text_lengths[:, None], texts, 0)}
     assert float(of_unit(adapter, model, filled)) == float(found)
 

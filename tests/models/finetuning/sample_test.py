@@ -88,7 +88,7 @@ def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
 
 
 def test_batches_that_are_sampled_together_have_the_texts_that_they_have_alone() -> None:
-    """Of different labels and sizes, and more than rows: a row goes on with a text of the next batch."""
+    """Batches differ in labels and sizes, and have more texts than rows: rows go on with the next batch."""
     settings = tiny.settings(
         max_example_tokens=10, temperature=TEMPERATURE, top_p=0.95, labels=('a', 'b'), micro_batch_size=8
     )
@@ -271,7 +271,7 @@ def _is_of_pattern(text: str) -> bool:
 
 
 def _of_bundled(structure: Structure, most: int = 48) -> list[TunedExample]:
-    """Of a random adapter: nobody taught this model a structure."""
+    """Texts of a random adapter: nobody taught this model a structure."""
     settings = tiny.settings(
         model='bundled', checkpoint=str(BUNDLED / 'checkpoint'), tokenizer=str(BUNDLED / 'tokenizer.model'),
         template=PRESETS['pretrained'], max_prompt_tokens=32, max_example_tokens=most, micro_batch_size=32,

@@ -1,4 +1,4 @@
-"""What makes a step cheap changes no clipped sum, and what a unit is padded to is its own affair."""
+"""A cheap step has the same clipped sum, and a unit's padding changes no other unit."""
 
 import dataclasses
 import functools
@@ -96,7 +96,7 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(is_known: bool, r
 
 
 def test_layers_that_are_computed_again_are_not_kept() -> None:
-    """Of six layers in place of two; what the compiler says that the program holds, less its arguments."""
+    """Memory for six layers in place of two: the program's, as the compiler states it, less its arguments."""
     architecture = dataclasses.replace(tiny.ARCHITECTURE, attention_types=('local', 'global') * 3)
     weights, adapter = tiny.weights(), tiny.adapter()
     weights, adapter = weights._replace(layers=weights.layers * 3), adapter * 3
@@ -116,7 +116,7 @@ def test_layers_that_are_computed_again_are_not_kept() -> None:
 
 @pytest.mark.parametrize('remat', [False, True])
 def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
-    """Of Gemma 3 270M, by shapes alone; half or twice as much would be noticed."""
+    """The bytes of Gemma 3 270M, by shapes alone; half or twice as much would be noticed."""
     architecture = ARCHITECTURES['gemma3-270m']
     weights, adapter = adapter_shapes(architecture, None), adapter_shapes(architecture, 8)
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
@@ -181,7 +181,7 @@ def test_a_unit_is_padded_by_its_own_texts_to_a_quarter_of_the_longest() -> None
 
 
 def test_products_of_the_way_back_are_in_the_weights_type() -> None:
-    """Of what is rounded to it, exactly; and rounding takes no more than two parts in a thousand."""
+    """Products are exactly those of rounded numbers; rounding takes at most two parts in a thousand."""
     x, weight, gradient = (
         jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((2, 3, 24), (24, 16), (2, 3, 16))
     )

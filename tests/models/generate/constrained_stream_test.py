@@ -100,7 +100,7 @@ def _twin(
 
 
 def _examples(tokens: list[int], stop: frozenset[int], most: int) -> list[tuple[int, ...]]:
-    """What stood before each token in its example."""
+    """The tokens before each token in its example."""
     before, example = [], ()
     for token in tokens:
         before.append(example)
@@ -111,7 +111,7 @@ def _examples(tokens: list[int], stop: frozenset[int], most: int) -> list[tuple[
 
 
 def _flags(stream: TokenStream) -> list[bool | None]:
-    """Of each token: private, public, or neither."""
+    """The flag of each token: private, public, or neither."""
     return [
         None if not chosen else flag
         for flag, chosen in zip(stream.is_private.tolist(), stream.is_chosen.tolist(), strict=True)
@@ -344,7 +344,7 @@ def test_an_aggregate_that_one_call_registers_is_decoded() -> None:
 
 
 def test_the_loop_gives_a_constraint_no_logits() -> None:
-    """What a constraint is called with has the shape of a token or of its own state."""
+    """Arguments of a constraint have the shape of a token or of its own state."""
     given: list[tuple[int, ...]] = []
 
     @jax.tree_util.register_dataclass

@@ -27,7 +27,7 @@ from tests.models.generate import table as tables
 pytestmark = pytest.mark.heavy
 
 KEYS = [RunKey(bytes([number]) * 32) for number in range(3)]
-# What rounding may add to a loss: decoding sums float32.
+# Error that rounding may add to a loss: decoding sums float32.
 SLACK = 1e-3
 AGGREGATES = ('mean', 'median', 'difference')
 PARAMS = MechanismParams(
@@ -92,7 +92,7 @@ def neighbours_of(
 
 
 def bound_of(generator: BatchGenerator, key: RunKey, stream: TokenStream, held: records.Batch) -> float:
-    """What a run reports for an output, or the pure bound of one whose price is known in advance."""
+    """The loss that a run reports for an output, or the pure bound of one whose price is known in advance."""
     params = generator.params
     if params.is_ex_post:
         loss = generator.generate(held, key).loss
@@ -236,7 +236,7 @@ def test_contexts_pay_for_the_tokens_that_they_vote_on(
         for gone, tokens in enumerate((spending.charged > 0).sum(axis=0)):
             log, others = individual_log_probability(found, held[:gone] + held[gone + 1 :], stream)
             assert abs(whole - log) <= tokens * vote * (1 + SLACK) + 1e-6
-            # What the others pay hangs on the released tokens alone.
+            # The others' payments hang on the released tokens alone.
             np.testing.assert_array_equal(others, np.delete(spent, gone))
         silent |= not spending.voted.all()
     assert silent == bool(texts)

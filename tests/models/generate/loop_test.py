@@ -274,7 +274,7 @@ def _losses_by_hand(
     ids=['private', 'sparse', 'top 3', 'replace'],
 )
 def test_the_losses_of_a_stream_are_those_of_its_tokens(params: MechanismParams) -> None:
-    """Of the votes that each token was sampled from, not of those after it; 0 for a public token."""
+    """A loss is of the votes that its token was sampled from, not of those after it; 0 for a public token."""
     released = np.array([1, 1, 1, 0, 1], bool)
     public_tokens = 0
     for number in (0, 1, 2, 3, 5, 8):

@@ -220,7 +220,7 @@ def test_a_stream_is_the_same_however_many_tokens_a_step_takes(name: str) -> Non
     [
         {'max_batch_tokens': 7},
         {'max_batch_tokens': 30},
-        # Of texts that are longer: an example ends within a forced stretch, and the next begins with one.
+        # Longer texts: an example ends within a forced stretch, and the next begins with one.
         {'max_example_tokens': 2},
         {'max_example_tokens': 9},
         # A private token is the last, though forced ones would follow.
@@ -254,7 +254,7 @@ def test_steps_are_as_few_as_they_can_be(most: int) -> None:
     steps = _expected_steps(stream, most)
     assert len(decoder.counts) == len(steps) and max(steps) == min(most, 6)
     assert decoder.counts[-1] == steps[-1]
-    # Of a step that ends an example one token is enough, for nothing reads it.
+    # One token of a step that ends an example is enough, for nothing reads it.
     assert all(found in (1, wanted) for found, wanted in zip(decoder.counts, steps, strict=True))
     assert (len(steps) < len(stream.tokens)) == (most > 1)
 
@@ -270,7 +270,7 @@ def test_stretches_do_not_cut_steps(seconds: float, monkeypatch: pytest.MonkeyPa
 
 
 def test_other_contexts_cut_a_stream_nowhere_else() -> None:
-    """Where a step ends says no more than its tokens do: those of an equal stream are the same."""
+    """The end of a step says no more than its tokens do: those of an equal stream are the same."""
     counts = []
     for contexts in ((0, 1, 2), (2, 1), ()):
         decoder = _Table(4)

@@ -78,7 +78,7 @@ def test_labels_may_be_a_table_of_words(tmp_path: pathlib.Path) -> None:
     assert read.input.declared_words == {'1': 'neoplasms', '2': 'digestive system diseases'}
     plain = job_config(**ENOUGH, label_field='class', labels=('1', '2'))
     assert plain.input.declared_words == {}
-    # What a run keeps of itself is read back.
+    # A run's own record of its config is read back.
     (tmp_path / 'kept.toml').write_text(read.to_toml())
     assert read_config(str(tmp_path / 'kept.toml'), {}) == read
     for wrong, said in (('1 = 2', 'labels.1=2'), ('"a=b" = "c"', "labels.a=b='c'")):
@@ -91,7 +91,7 @@ def test_labels_may_be_a_table_of_words(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_setting_may_choose_its_method(tmp_path: pathlib.Path) -> None:
-    """Of a file, of flags and of a call; a method that is named wins."""
+    """A file, flags and a call choose so; a method that is named wins."""
     path = write_toml(tmp_path, 'adapter = "tuned"\n')
     assert read_config(path, {}).method.name == 'fine-tune'
     assert read_config(None, {'adapter': 'tuned'}).method.name == 'fine-tune'

@@ -1,4 +1,4 @@
-"""What `dp-corpus check` counts is what a run would read, and what it says stands in the figures."""
+"""Tests that `dp-corpus check` counts what a run would read, and that its words are in its figures."""
 
 import csv
 import json
@@ -108,7 +108,7 @@ def test_of_fine_tuning_it_says_what_is_trained_on(path: pathlib.Path, changes: 
     assert {each.batches for each in found.labels} == {None}
     assert found.lengths is not None
     writer = workers.prompt_writer(config.method, config.input)
-    # Of the text and what ends it, as training reads both: nothing is cut where all of them have an end.
+    # Tokens of the text and of its end, as training reads both: nothing is cut where all of them have an end.
     [longest] = writer.continuations(['word ' * 400], found.lengths.longest)
     assert (found.lengths.room, found.lengths.longest) == (100, len(longest))
     assert len(writer.continuations(['word ' * 400], None)[0]) == found.lengths.longest

@@ -94,7 +94,7 @@ def test_the_help_of_a_flag_that_several_methods_have_tells_all_of_them() -> Non
         text = every[name].help
         assert text.startswith(settings_of('predict')[name].help)
         assert ('With --method fine-tune: ' in text) == (name in differing)
-        # What both begin with stands there once.
+        # The beginning that both share stands there once.
         assert text.count(re.split(r'(?<=\.) ', text)[0]) == 1 or name == 'adapter'
     assert every['temperature'].help.endswith(settings_of('fine-tune')['temperature'].help)
 

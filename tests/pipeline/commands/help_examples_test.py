@@ -30,7 +30,7 @@ def test_the_example_of_the_help_is_one_that_the_command_takes(path: tuple[str, 
     assert '\n' not in first and second.startswith('Example: dp-corpus ')
     program, *arguments = shlex.split(second.removeprefix('Example: '))
     assert (program, *arguments[: len(path)]) == ('dp-corpus', *path)
-    # Of a group the example is one of its commands'.
+    # The example of a group is one of its commands'.
     own = path if not hasattr(command_of(path), 'commands') else (*path, arguments[len(path)])
     # Fails on an option that is unknown, lacks its value, or has to be there and is not.
     with command_of(own).make_context(' '.join(own), arguments[len(own) :]) as context:

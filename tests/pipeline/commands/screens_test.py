@@ -16,7 +16,7 @@ from pipeline.pages import plan_terminal
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
 
-# Of each method a run that a plan can be made of.
+# A run of each method that a plan can be made of.
 PLANS: dict[str, dict[str, Any]] = {
     'predict': {'epsilon': 3.0, 'labels': ('a', 'b'), 'label_field': 'l'},
     'fine-tune': {'noise_multiplier': 1.25, 'tuning_steps': 20},

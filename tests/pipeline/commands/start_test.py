@@ -423,7 +423,7 @@ def test_three_commands_lead_to_a_corpus(folder: pathlib.Path) -> None:
     few = ('--records', '40', '--typical-words', '12', '--epsilon', '20', '--examples', '8')
     done = in_this_process('start', 'visits.csv', *arguments, *few, '--method', 'evolve')
     assert done.returncode == 0, done.stderr
-    # What takes the least time: one round, and an embedder that need not be loaded.
+    # Settings that take the least time: one round, and an embedder that need not be loaded.
     text = pathlib.Path('run.toml').read_text()
     pathlib.Path('run.toml').write_text(text.replace('"minilm"', '"tfidf"') + 'rounds = 1\n')
     with one_model():

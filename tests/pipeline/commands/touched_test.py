@@ -1,4 +1,4 @@
-"""What commands touch beside the screen: files that they write, hosts they reach, programs they start.
+"""Things that commands touch beside the screen: files they write, hosts they reach, programs they start.
 
 Python tells of each (`sys.addaudithook`); what a library does past Python, as Arrow writes a Parquet file, it
 does not tell. Each command runs with a home, a temporary folder and a cache folder of its own, so that what
@@ -88,15 +88,15 @@ _PATHS: dict[str, dict[int, int | None]] = {
     'sqlite3.connect': {0: None},
 }  # fmt: skip
 _STARTS = ('subprocess.Popen', 'os.posix_spawn', 'os.system', 'os.exec', 'os.fork', 'os.forkpty')
-# What libraries ask of the machine.
+# Programs by which libraries ask about the machine.
 _QUESTIONS = ('fc-list', 'lscpu', 'uname')
-# Where matplotlib and Keras keep fonts and defaults, at their first import in a home.
+# Folders in which matplotlib and Keras keep fonts and defaults, at their first import in a home.
 _OF_LIBRARIES = ('.cache/matplotlib', '.config/matplotlib', '.keras')
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Touched:
-    """What this process did while it was watched.
+    """The actions of this process while it was watched.
 
     Attributes:
         written: Files and folders that it wrote, moved or removed.
@@ -165,7 +165,7 @@ _installed: list[Any] = []
 
 
 def faults(touched: Touched, allowed: list[pathlib.Path]) -> list[str]:
-    """What was touched and may not be: of writes, all that lies in no allowed folder."""
+    """Things that were touched and may not be: of writes, all that lies in no allowed folder."""
     found = [
         f'wrote {path}'
         for path in sorted(touched.written)
@@ -181,7 +181,7 @@ def faults(touched: Touched, allowed: list[pathlib.Path]) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Where the commands start, with forty records; home, temporary folder and cache lie beside it."""
+    """The folder of the commands, with forty records; home, temporary folder and cache lie beside it."""
     for name in ('here', 'home', 'temporary', 'cache'):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / 'here')

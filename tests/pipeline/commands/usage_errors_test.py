@@ -8,7 +8,7 @@ import pytest
 
 CHEAP = ('--delta', '1e-6', '--aggregate', 'mean', '--max-private-tokens', '8')
 CENTERS = ('centers', '--input', 'x.jsonl', '--output', 'o')
-# What follows takes seconds to import; and what it takes along.
+# Modules that take seconds to import; and modules that they take along.
 HEAVY = ('jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'sklearn', 'sqlalchemy', 'pandas')
 ERRORS = {
     ('plan', '--delta', '1e-6'): 'Expected either epsilon or context_budget',
@@ -67,5 +67,5 @@ def test_no_error_of_a_request_waits_for_a_heavy_library() -> None:
         assert expected in said, (request, said)
     loaded = {name.split('.')[0] for name in found['modules']}
     assert 'typer' in loaded and loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
-    # Of the processor, for all of them together: what others do on the machine does not count.
+    # Seconds of the processor, for all of them together: what others do on the machine does not count.
     assert found['seconds'] < 3

@@ -112,7 +112,7 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
     else:
         run = config(where, epsilon=held.epsilon_left, omega=omega)
     assert charge.ask(methods.solve(run)).fits
-    # Where its orders are too small for this epsilon to take all of it, a larger one does, and no other.
+    # A larger epsilon takes all that is left where the orders are too small for this one, and no other does.
     most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=methods.solve(run).params.omega)
     assert most >= held.epsilon_left * (1 - 1e-12)
     whole = charge.ask(methods.solve(config(where, epsilon=most, omega=methods.solve(run).params.omega)))

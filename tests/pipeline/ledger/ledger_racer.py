@@ -1,4 +1,4 @@
-"""What a process does that charges a ledger when it is told to, for tests that race and kill it.
+"""A process that charges a ledger when it is told to, for tests that race and kill it.
 
 For every order, a mapping with `run_id`, `rho` and `key`, it waits for the monotonic time `at`, reserves,
 and answers with the entry, or the name of the error.

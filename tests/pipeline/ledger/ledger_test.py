@@ -219,7 +219,7 @@ def test_a_budget_changes_with_a_reason_that_the_log_keeps(ledger: Ledger) -> No
     assert details['before'] == {'rho_budget': 1.0, 'epsilon_budget': None, 'delta': DELTA}
     with pytest.raises(ValueError, match='reason'):
         ledger.change_budget('visits', rho=2.0, reason=' ')
-    # What the first run's report says stays as it was.
+    # The first run's report stays as it was.
     assert reserve(ledger, 'a', 0.75).delta == DELTA
 
 
@@ -452,7 +452,7 @@ class Racer:
             target=ledger_racer.main, args=(where, 'visits', mode, environment or {}, to_obey, to_answer)
         )
         process.start()
-        # What it holds alone ends with it.
+        # Ends that only this process holds end with it.
         to_obey.close()
         to_answer.close()
         return cls(process, orders, answers)

@@ -126,7 +126,7 @@ def test_the_bound_is_the_largest_since_the_first_charge_in_any_order_of_changes
             if turn == 1:
                 entry = reserve(ledger, name, 'second', SMALL)
                 assert entry.epsilon_bound == pytest.approx(max(stood), rel=1e-6)
-        # What a report said stays.
+        # A report's statement stays.
         assert reserve(ledger, name, 'second', SMALL) == entry
         assert ledger.account(name) == Ledger.open(ledger.where).account(name)
 

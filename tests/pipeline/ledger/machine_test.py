@@ -49,7 +49,7 @@ from transforms import run_files
 DATASETS = ('visits', 'mails', 'forms')
 RUNS = tuple(f'run-{number}' for number in range(9))
 KEYS, IDENTITIES = ('k' * 32, 'z' * 32), ('i' * 64, 'j' * 64)
-# What each refusal has to say.
+# Words that each refusal has to have.
 WHY = {
     'unit': r'Expected unit=',
     'key': 'key of the charged run',
@@ -70,7 +70,7 @@ WHY = {
 
 
 def _costs(folder: pathlib.Path) -> dict[str, RunCost]:
-    """What runs of each kind cost, as the settings say; in order of their names."""
+    """The cost of runs of each kind, as the settings say; in order of their names."""
     (folder / 'corpus.jsonl').write_text(''.join(json.dumps({'text': f'Text {n}.'}) + '\n' for n in range(8)))
     common = {'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'delta': 1e-6}
     votes = {'aggregate': 'difference', 'accounting': 'worst-case', 'epsilon': 1.0, 'records': 5_000}
@@ -103,11 +103,11 @@ class Died(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What an operation came to.
+    """The result of an operation.
 
     Attributes:
         refusal: Key of `WHY`; None where it did what it was asked to.
-        value: What it returned.
+        value: The value that it returned.
     """
 
     refusal: str | None
@@ -116,7 +116,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """What a client asks for.
+    """A request of a client.
 
     Attributes:
         act: Asks a ledger.
@@ -203,7 +203,7 @@ def _follow_charge(
 def _check_entry(
     entry: report.LedgerEntry, of: oracle.Dataset, dataset: str, before: tuple[Any, Any]
 ) -> None:
-    """What a charge was answered, and that all charges are within the budget."""
+    """Checks the answer to a charge, and that all charges are within the budget."""
     run = of.runs[-1]
     assert (entry.dataset, entry.run_number, entry.delta) == (dataset, len(of.runs), of.delta)
     assert entry.epsilon_budget == of.given_epsilon and near(entry.rho_budget, of.budget)
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def both_at_once(self, data: st.DataObject) -> None:
-        """What two clients are answered is what one after the other would be, in one of both orders."""
+        """Two clients get answers as one after the other would, in one of both orders."""
         pair = [data.draw(operations(self.costs)) for _ in self.clients]
         start = threading.Barrier(2)
 
@@ -488,7 +488,7 @@ class Machine(RuleBasedStateMachine):
             'adapter': lambda ledger: _check_earlier(job_config(**config, adapter=place), ledger),
             'start': lambda ledger: start_corpus.check_start(place, 'start', 'visits', ledger),
         }[kind]
-        # Of a dataset that is nobody's here, the curator vouches.
+        # The curator vouches for a dataset that is nobody's here.
         if holds or (dataset not in self.model and dataset != 'visits'):
             question(self.clients[client])
         else:
@@ -598,7 +598,7 @@ def attack(new_place: Callable[[], str], *, examples: int, steps: int, finds: bo
         new_place: Makes a place for a ledger.
         examples: Sequences of steps.
         steps: Most of each.
-        finds: Whether it is to find a fault, of which no shortest example is wanted.
+        finds: True if it is to find a fault, of which no shortest example is wanted.
     """
     machine = type('MachineThere', (Machine,), {'new_place': staticmethod(new_place)})
     phases = [Phase.generate] if finds else [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]

@@ -180,7 +180,7 @@ def test_of_training_and_votes_the_losses_say_less_than_orders_and_the_charge_st
     assert both.epsilon_after < 0.85 * curve.epsilon(DELTA) and training.epsilon_after < both.epsilon_after
     events = [event for run in held.runs for event in run.cost.stages.values()]
     assert both.epsilon_after == accounting.epsilon_of_events(events, DELTA) == held.epsilon_spent
-    # What is held against the budget is the divergence at its order, as for costs of any kind.
+    # The divergence at its order is held against the budget, as for costs of any kind.
     assert held.rho_spent == pytest.approx(curve.rho_at(held.dataset.order), rel=1e-12)
     # A cost without a distribution of losses, and all are known at Rényi orders alone.
     other = admitted(account(4.0), [*events, ZCDpEvent(rho=1e-6)])
@@ -188,7 +188,7 @@ def test_of_training_and_votes_the_losses_say_less_than_orders_and_the_charge_st
 
 
 def has_room(held: Account, epsilon: float, cost: RunCost) -> bool:
-    """Whether a run would fit if the budget were this epsilon."""
+    """True if a run would fit if the budget were this epsilon."""
     raised = held.dataset.with_budget(rho=None, epsilon=epsilon, delta=DELTA)
     return dataclasses.replace(held, dataset=raised).has_room(cost)
 

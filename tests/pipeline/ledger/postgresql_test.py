@@ -91,7 +91,7 @@ def test_a_table_that_was_there_before_is_none_of_a_new_ledger(postgresql: Calla
             Ledger.open(url)
 
 
-# What docs/ledger.md tells an administrator to grant to those who run.
+# Rights that docs/ledger.md tells an administrator to grant to those who run.
 RIGHTS = (
     'GRANT SELECT ON ledger_schema, ledger_datasets, ledger_runs, ledger_events TO {role}',
     'GRANT INSERT ON ledger_runs, ledger_events TO {role}',
@@ -123,7 +123,7 @@ def test_who_runs_may_charge_and_settle_and_nothing_else(url: str) -> None:
     ):  # fmt: skip
         with pytest.raises(sa.exc.ProgrammingError, match='permission denied|must be owner'):
             run(theirs, statement)
-    # What they may write is noticed.
+    # Edits within these rights are noticed.
     run(theirs, 'UPDATE ledger_datasets SET rho_bound = 1e-9')
     with pytest.raises(ValueError, match='another rho_bound than was logged'):
         Ledger.open(theirs).account('visits')

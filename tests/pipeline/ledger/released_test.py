@@ -1,4 +1,4 @@
-"""What others may read of a ledger: days and charges, the same for failed runs and finished ones."""
+"""The part of a ledger that others may read: days and charges, the same for failed and finished runs."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from pipeline.ledger.ledger import Ledger
 
 pytestmark = [pytest.mark.heavy, pytest.mark.first]
 
-# How the same three charges on two days can have gone: after each, what happened to the run.
+# One way in which the same three charges on two days can have gone: after each, its fate.
 Course = Callable[[Ledger, str], None]
 
 
@@ -128,7 +128,7 @@ def test_lines_of_the_log_are_numbered_without_gaps(pair: tuple[Ledger, Ledger])
             ('dataset added', None), ('dataset added', None), ('reserved', 'first'), ('refused', 'second'),
             ('reserved', 'second'), ('budget changed', None), ('reserved', 'third'),
         ]  # fmt: skip
-        # Of one dataset the same lines, with numbers of their own.
+        # The events of one dataset have the same lines, with numbers of their own.
         alone = released.released_events(ledger.events('visits'))
         assert [event.number for event in alone] == list(range(1, 7))
 

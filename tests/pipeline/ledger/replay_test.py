@@ -45,7 +45,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     'delta': ('delta / 2',),
     'reserved_at': ("'2020-01-01T00:00:00.000+00:00'",),
     'settled_at': ("'2020-01-01T00:00:00.000+00:00'", 'NULL'),
-    # Of the same price at the order: ε of the sum would be another.
+    # Costs of the same price at the order: ε of the sum would be another.
     'cost': (
         "json_set(cost, '$.stages.training', json_object('kind', 'ZCDpEvent', 'rho', rho))",
         "'{}'",
@@ -54,7 +54,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     'failure': ('failure * 0.98', 'NULL', '1e-9'),
     'rho_bound': ('rho_budget', 'rho_bound / 2'),
 }
-# Of a line on which a row depends.
+# Columns of a line on which a row depends.
 LINES: dict[str, tuple[str, ...]] = {
     'dataset': ("'unused'",),
     'run_id': ("'z'",),
@@ -132,7 +132,7 @@ def edit(path: pathlib.Path, statement: str) -> int:
 
 
 def noticed(path: pathlib.Path, name: str) -> bool:
-    """Whether the dataset is refused, alone and among all, for an edit and nothing else."""
+    """True if the dataset is refused, alone and among all, for an edit and nothing else."""
     ledger = Ledger.open(str(path))
     found = []
     for read in (lambda: ledger.account(name), ledger.accounts):
@@ -243,7 +243,7 @@ def test_a_dataset_whose_row_was_deleted_is_not_forgotten(copied: pathlib.Path) 
 
 
 def test_whoever_edits_rows_and_log_alike_is_not_noticed(copied: pathlib.Path) -> None:
-    """What SECURITY.md says cannot be noticed."""
+    """Edits that SECURITY.md says cannot be noticed."""
     edit(copied, "UPDATE ledger_datasets SET unit = 'user'")
     edit(
         copied,

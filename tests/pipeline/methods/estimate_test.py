@@ -1,4 +1,4 @@
-"""How long a run takes: by what an earlier run on this machine left; no JAX is read for it."""
+"""The time of a run: by what an earlier run on this machine left; no JAX is read for it."""
 
 import json
 import math
@@ -94,7 +94,7 @@ def test_work_that_no_run_has_done_is_not_known() -> None:
     assert found.hours == pytest.approx(0.05) and found.decoding_share == 0.25
     names = [name for name, _ in found.rows()]
     assert names == ['Training', 'Decoding', '']
-    # Of another model or type nothing is known.
+    # Nothing is known of another model or type.
     assert estimate.known_speed('bundled', 'bfloat16', 'decoding') is None
     assert estimate.known_speed('gemma3-270m', 'float32', 'decoding') is None
 

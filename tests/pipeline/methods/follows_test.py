@@ -1,4 +1,4 @@
-"""What follows from declared lengths and texts wanted: public numbers, where nobody said otherwise."""
+"""Numbers that follow from declared lengths and texts wanted: public ones, where nobody said otherwise."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a report says of a run's settings."""
+"""A report's words on a run's settings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is one method's stands in its folder: nothing else in pipeline names a method or a setting of one."""
+"""A method's code stands in its folder: nothing else in pipeline names a method or a setting of one."""
 
 import pathlib
 import re

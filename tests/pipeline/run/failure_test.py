@@ -1,4 +1,4 @@
-"""What anyone may read of an error that ended a run: all of an engine's own, nothing that quotes a record."""
+"""The public part of an error that ended a run: all of an engine's own, nothing that quotes a record."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def run_of(folder: pathlib.Path, runner: str, **settings: object) -> Run:
 
 @pytest.fixture
 def errors(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where a run keeps them."""
+    """The folder in which a run keeps them."""
     folder = tmp_path / 'out.curator' / 'errors'
     folder.mkdir(parents=True)
     return folder

@@ -1,4 +1,4 @@
-"""What a run is known by: exactly the files that it reads, and everything that computes with them."""
+"""The identity of a run: exactly the files that it reads, and everything that computes with them."""
 
 import hashlib
 import importlib.metadata
@@ -238,7 +238,7 @@ def test_weights_are_hashed_once_however_often_a_run_is_asked_who_it_is(
     folders.check_resumption(methods.solve(run, launch=True))
     folders.prepare(methods.solve(run, launch=True))
     assert read.count(str(file)) == 1
-    # Of the same size: it is the system's times that tell.
+    # A change of the same size: it is the system's times that tell.
     file.write_bytes(b'GGUF' + bytes(59) + b'1')
     with pytest.raises(FileExistsError, match='The weights'):
         folders.check_resumption(methods.solve(run, launch=True))

@@ -57,7 +57,7 @@ def test_newer_folders_have_a_file_of_their_own(tmp_path: pathlib.Path) -> None:
 def test_where_nothing_tells_nothing_is_said(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'model.safetensors').touch()
     assert turns_warning(settings(tmp_path, 'instruction')) is None
-    # Of the Orbax format, and not tuned for turns.
+    # Weights of the Orbax format, and not tuned for turns.
     assert turns_warning(settings(None, None)) is None
 
 

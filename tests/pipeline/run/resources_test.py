@@ -1,4 +1,4 @@
-"""What can be known without records is said before a budget is charged, and how to mend it."""
+"""Errors that can be known without records are told before a budget is charged, with their remedy."""
 
 import collections
 import json

@@ -203,7 +203,7 @@ def test_no_document_takes_the_place_of_another(written: dict[str, list[str]]) -
 
 
 def failure() -> str:
-    """What a command prints for programs that cannot do its work."""
+    """The output, for programs, of a command that cannot do its work."""
     return command_line.in_this_process('plan', '--json', '--batch-size', '0').stdout
 
 
@@ -324,5 +324,5 @@ def test_the_command_prints_a_schema_or_lists_them_all(capsys: pytest.CaptureFix
 
 @pytest.mark.run
 def test_a_schema_is_printed_at_once() -> None:
-    # What a schema is made from is imported to make it, not to print it.
+    # The sources of a schema are imported to make it, not to print it.
     assert_import_leaves('pipeline.commands.schema', 'pydantic', 'jax', 'apache_beam', 'numpy', 'scipy')

@@ -151,7 +151,7 @@ def test_as_many_combinations_as_the_cap_are_taken() -> None:
 
 
 def test_no_attribute_takes_the_column_of_any_corpus() -> None:
-    """Of every method, with and without a structure, and words of labels."""
+    """Columns of every method count, with and without a structure, and words of labels."""
     of_methods = (predict.COLUMNS, predict.STRUCTURED_COLUMNS, finetune.COLUMNS, evolve.COLUMNS)
     found = {name for columns in of_methods for name in columns.with_label_words({'a': 'A'}).schema.names}
     assert found == set(CORPUS_COLUMNS)

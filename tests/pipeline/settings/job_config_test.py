@@ -184,7 +184,7 @@ def test_every_setting_can_be_replaced_by_its_name(given: dict[str, Any]) -> Non
     changed = {'shards': 3, 'delta': 1e-5, 'text_field': 'body', 'runner': 'FlinkRunner', 'text_name': 'Note'}
     assert after.settings() == settings | changed | {'method': method}
     assert after == job_config(**given | changed)
-    # What is built anew is checked anew.
+    # A config that is built anew is checked anew.
     with pytest.raises(ValueError, match='shards >= 1'):
         before.replace(shards=0)
 

@@ -1,4 +1,4 @@
-"""Which settings name a path; a schedule's form leaves those to whoever deploys it."""
+"""The settings that name a path; a schedule's form leaves those to whoever deploys it."""
 
 from pipeline.asked.config import path_settings
 
@@ -9,6 +9,6 @@ def test_what_takes_any_text_counts_as_a_path_until_it_says_otherwise() -> None:
         'input', 'query', 'centers', 'embedder', 'ledger', 'prompt', 'schema', 'json_schema', 'checkpoint',
         'tokenizer', 'output', 'work_dir', 'reference', 'adapter', 'start', 'corpus',
         'warm_start',
-        # Where texts are asked for is as much the deployer's as where they lie.
+        # The endpoint is as much the deployer's as the place of texts.
         'endpoint',
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a config writes about itself can be read back, whatever its strings hold."""
+"""A config's own TOML can be read back, whatever its strings hold."""
 
 import dataclasses
 import pathlib

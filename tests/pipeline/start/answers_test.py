@@ -1,4 +1,4 @@
-"""What is taken from names of columns, and what labels may be."""
+"""Answers that are taken from names of columns, and values that labels may have."""
 
 import doctest
 

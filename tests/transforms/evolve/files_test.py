@@ -43,7 +43,7 @@ def test_a_list_is_written_once(rounds: str) -> None:
     found = files.read_candidates(rounds, 1)
     assert [of.text for of in found] == texts
     assert (files.read_vectors(rounds, 1) == WordEmbedder().embed(texts)).all()
-    # Whoever repeats the step reads the same, whatever the batches are meanwhile.
+    # A repeated step reads the same, whatever the batches are meanwhile.
     write_batches(rounds, texts[:2])
     write_list(made_up.settings(), rounds, 1, WordEmbedder())
     assert files.read_candidates(rounds, 1) == found

@@ -140,7 +140,7 @@ def test_noise_is_drawn_once(with_list: str) -> None:
 
 
 def test_noise_follows_from_the_key_the_list_and_the_votes(with_list: str) -> None:
-    """Whoever lost the file draws the same. Two draws of a cell are equal once in 7,000 times."""
+    """A lost file is drawn the same again. Two draws of a cell are equal once in 7,000 times."""
     sums: np.ndarray = np.arange(8).reshape(2, 4) * text_votes.QUANTA_PER_VOTE
 
     def noise(of: np.ndarray) -> np.ndarray:

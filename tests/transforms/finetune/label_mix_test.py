@@ -101,9 +101,9 @@ def test_the_mix_is_drawn_once_and_belongs_to_its_run(work_dir: str) -> None:
     records = some_records()
     first = drawn(records, work_dir, 'example', rho=0.005)
     assert first.noisy_counts is not None and sum(first.batches_per_group) >= 8
-    # Whoever comes later reads it, with other records even.
+    # A later caller reads it, with other records even.
     assert drawn(records[:20], work_dir, 'example', rho=0.005) == first
-    # Whoever lost it draws it again.
+    # A lost file is drawn the same again.
     pathlib.Path(work_dir, 'plan.json').unlink()
     assert drawn(records, work_dir, 'example', rho=0.005) == first
     for changed in ({'rho': 0.5}, {'labels': ('a', 'c', 'b')}):

@@ -41,7 +41,7 @@ class Worker:
         self._step.setup()
 
     def of_bundle(self, elements: Sequence[tuple[int, int, int]]) -> list[list[TunedExample]]:
-        """What each element of a bundle gives, and what its end gives."""
+        """The results of each element of a bundle, and of its end."""
         self._step.start_bundle()
         found = [list(self._step.process(element, self._digest)) for element in elements]
         return [*found, [one.value for one in self._step.finish_bundle()]]
@@ -62,7 +62,7 @@ def test_a_bundle_gives_the_texts_that_bundles_of_one_batch_give(
     assert early == [[], [], []] and rest == expected
     for path in alone.batches.iterdir():
         assert (together.batches / path.name).read_bytes() == path.read_bytes()
-    # Where more wait than are sampled together, the first are written before the bundle ends.
+    # The first are written before the bundle ends where more wait than are sampled together.
     monkeypatch.setattr(sample.SampleTexts, 'together', 8)
     in_parts = Worker(tmp_path / 'in parts')
     assert in_parts.of_bundle(BUNDLE) == [[], expected[:8], expected[8:], []]

@@ -191,7 +191,7 @@ def test_missing_surplus_and_misshapen_tensors_are_named(tmp_path: pathlib.Path)
 def test_files_are_checked_without_their_weights(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the loading refuses is refused at the launch, before a budget is charged."""
+    """The launch refuses all that the loading refuses, before a budget is charged."""
     tensors = hub_tensors(GEMMA2)
     monkeypatch.setattr(HUB.__class__, 'load', None)
     checkpoints.check_files(GEMMA2, _write(tmp_path / 'good', tensors))

@@ -130,7 +130,7 @@ def _recomputed(
 
     The library's, in a type, on the weights as the decoder holds them.
     """
-    # What follows a position cannot reach it, so one length serves all rows.
+    # Tokens behind a position cannot reach it, so one length serves all rows.
     tokens = np.ones((1, model.shapes.cache_length), np.int32)
     tokens[0, : len(prompt) + len(example)] = [*prompt, *example]
     held = model.weights.final_norm.dtype

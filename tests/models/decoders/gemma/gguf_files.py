@@ -36,7 +36,7 @@ def gguf_tensors(a: architectures.GemmaArchitecture, hub: dict[str, np.ndarray])
 
 
 def gguf_metadata(a: architectures.GemmaArchitecture) -> dict[str, Any]:
-    """What the converter says of an architecture, without the name before the first point."""
+    """The converter's metadata of an architecture, without the name before the first point."""
     metadata: dict[str, Any] = {
         'block_count': a.num_layers, 'embedding_length': a.embed_dim, 'feed_forward_length': a.hidden_dim,
         'attention.head_count': a.num_heads, 'attention.head_count_kv': a.num_kv_heads,
@@ -68,7 +68,7 @@ def write_gguf(
     """Writes one file.
 
     Args:
-        path: Where.
+        path: Path of the file.
         name: Its `general.architecture`; keys of `metadata` follow it.
         metadata: Numbers and lists of them; None leaves a key out.
         tensors: float32 arrays by name.

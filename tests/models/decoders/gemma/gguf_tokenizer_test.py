@@ -22,7 +22,7 @@ from tests.models.decoders.gemma.gguf_files import write_gguf
 
 FOLDER = pathlib.Path(__file__).parent
 SHARED = pathlib.Path(__file__).parents[5] / 'shared' / 'data'
-# Where a developer has the tokenizer.json of Gemma 3 (tokenizer_reference.py says from where).
+# Variable with the path of Gemma 3's tokenizer.json (tokenizer_reference.py says where to get it).
 VARIABLE = 'GEMMA3_TOKENIZER_JSON'
 # Spelt with ordinary pieces here; the other tokenizer makes them control tokens.
 CONTROL_TEXTS = (

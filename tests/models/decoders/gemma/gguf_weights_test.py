@@ -33,7 +33,7 @@ def reference() -> dict[str, list[dict]]:
 
 
 def _log_probabilities(file: pathlib.Path, prompts: list[list[int]], dtype: str) -> np.ndarray:
-    """Of the next token, `[prompts V]`, by the decoder that a run has."""
+    """Log-probabilities of the next token, `[prompts V]`, by the decoder that a run has."""
     shapes = decoder.Shapes(
         max_prompt_tokens=PROMPT_TOKENS, max_example_tokens=1, micro_batch_size=len(prompts)
     )

@@ -229,7 +229,7 @@ def test_prompts_without_room_for_the_texts_of_later_rounds_are_refused_before_i
     with pytest.raises(ValueError, match='Expected prompts with room for shots=3 texts .*which leaves'):
         methods.of(short).prepare(methods.solve(short, launch=True))
     methods.of(short).prepare(methods.solve(short.replace(shots=1), launch=True))
-    # Where no prompt shows a text, none has to fit.
+    # No text has to fit where no prompt shows one.
     methods.of(short).prepare(methods.solve(short.replace(rounds=1, unvoted=0), launch=True))
 
 

@@ -218,7 +218,7 @@ def test_a_sample_of_the_records_fills_as_many_fewer_batches() -> None:
     tenth = whole.replace(sample_rate=0.1)
     assert methods.solve(whole).expected_batches == 200
     assert methods.solve(tenth).expected_batches == 20
-    # What a run costs and what its delta is compared with stay those of all records.
+    # The cost of a run, and the number that its delta is compared with, stay those of all records.
     assert plan.plan_run(methods.solve(tenth)).rho_total == plan.plan_run(methods.solve(whole)).rho_total
     assert tenth.delta == whole.delta
 

@@ -225,7 +225,7 @@ def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None
         return accounting.epsilon_from_rho(budget + 0.01, 1e-6, largest_order=params.omega)
 
     assert epsilon(params.context_budget) <= 3.0 < epsilon(1.0001 * params.context_budget)
-    # What ends a batch is public: 16 times what the highest price leaves, and 1,024 at most.
+    # The cap of a batch is public: 16 times what the highest price leaves, and 1,024 at most.
     tokens = math.floor(params.context_budget / (2 * (1.4 / 64) ** 2))
     assert params.max_batch_tokens == min(1024, 16 * tokens)
     assert methods.solve(config(**INDIVIDUAL, shift_bound=2.5)).params.shift_bound == 2.5
