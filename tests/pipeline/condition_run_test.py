@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from models.bundled import FOLDER as BUNDLED
+from models.privacy import accounting
 from pipeline import methods
 from pipeline.methods.predict import plan
 from pipeline.run import identity
@@ -165,9 +166,9 @@ def test_the_plan_prices_the_counts(tmp_path: pathlib.Path) -> None:
     before, after = plan.plan_run(methods.solve(run)), plan.plan_run(methods.solve(conditioned))
     assert (before.rho_cells, after.rho_cells) == (0.0, 0.005)
     assert before.rho_total is not None and after.rho_total == pytest.approx(before.rho_total + 0.005)
-    assert methods.solve(conditioned).cost.rho_by_stage == {
-        **methods.solve(run).cost.rho_by_stage,
-        'cell_counts': 0.005,
+    assert methods.solve(conditioned).cost.stages == {
+        **methods.solve(run).cost.stages,
+        'cell_counts': accounting.ZCDpEvent(rho=0.005),
     }
     # With an epsilon, what is left for tokens is less.
     solved = [

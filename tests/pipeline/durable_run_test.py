@@ -292,7 +292,7 @@ class Run:
         """The states of what the ledger holds; each is of the full price."""
         assert self.ledger is not None
         runs = Ledger.open(str(self.ledger)).account('messages').runs
-        assert [run.rho for run in runs] == [methods.solve(self.config).cost.rho] * len(runs)
+        assert [run.rho for run in runs] == [methods.solve(self.config).cost.curve.rho] * len(runs)
         return [run.state for run in runs]
 
     def planned(self) -> int:

@@ -101,7 +101,7 @@ def test_the_budget_in_epsilon_is_as_it_was_given() -> None:
 
 def test_a_cost_is_the_exact_sum_of_its_stages() -> None:
     stages = {'a': 0.1, 'b': 0.2, 'c': 0.3}
-    assert charge(0, cost=RunCost.of_rho(stages)).cost.rho == math.fsum(stages.values())
+    assert charge(0, cost=RunCost.of_rho(stages)).cost.curve.rho == math.fsum(stages.values())
     with pytest.raises(ValueError, match='not all free'):
         charge(0, cost=RunCost.of_rho({'a': 0.0}))
     with pytest.raises(ValueError, match='Expected stages'):

@@ -164,7 +164,7 @@ def test_the_sum_that_is_reported_is_the_composed_curves() -> None:
     assert [type(entry).__name__ for entry in entries] == ['LedgerEntry', *['MixedLedgerEntry'] * 3]
     for index, entry in enumerate(entries):
         so_far = RunCost(stages={str(place): part for place, part in enumerate(parts[: index + 1])})
-        assert entry.epsilon_after == so_far.epsilon(DELTA) == held.epsilon_up_to(held.runs[index])
+        assert entry.epsilon_after == so_far.curve.epsilon(DELTA) == held.epsilon_up_to(held.runs[index])
     # Orders up to the smallest ω of those so far, by brute force.
     expected = costs.epsilon(costs.zcdp(0.3, 9.0), DELTA, costs.grid(1e-3, 8.0, 2000))
     assert entries[1].epsilon_after == pytest.approx(float(expected), rel=1e-4)
