@@ -446,7 +446,7 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     text = json.loads(card.read_text())
     for changed, said in (
         ({'epsilon_of_run': 0.1}, 'Expected the guarantee that the settings give'),
-        ({'mechanism': {'seed': 1}}, 'An adapter without'),
+        ({'mechanism': {'seed': 1}}, 'as it was written'),
         ({'schema': 'peft'}, 'Without it an adapter has no guarantee'),
     ):
         card.write_text(json.dumps(text | changed))

@@ -158,7 +158,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     assert not any('follows from the released noisy counts' in row for row in other.assumptions_enforced)
     assert len(ledger.account('fruit').runs) == 1
     with pytest.raises(ValueError, match='Expected no label_mix_rho .* no record is read'):
-        of_adapter(folder, 'out', 'third', label_mix_rho=0.1)
+        methods.solve(of_adapter(folder, 'out', 'third', label_mix_rho=0.1))
 
 
 def test_a_run_that_was_killed_has_the_mix_that_it_drew(

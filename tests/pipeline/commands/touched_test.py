@@ -51,7 +51,7 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('models',), ()),
     (('ledger', 'add', 'visits', '--unit', 'example', '--epsilon', '8', '--delta', '1e-2',
       '--ledger', 'ledger.db'), LEDGER),
-    (('generate', *RUN), ('corpus', 'corpus.curator', *LEDGER)),
+    (('predict', *RUN), ('corpus', 'corpus.curator', *LEDGER)),
     (('ledger', 'show', 'visits', '--ledger', 'ledger.db'), LEDGER),
     (('report', 'corpus'), ()),
     (('export', 'corpus', '--to', 'corpus.jsonl'), ('corpus.jsonl',)),
@@ -76,7 +76,7 @@ SLOW_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
       '1', '--output', 'adapter'), ('adapter', 'adapter.curator')),
     (('generate', '--adapter', 'adapter', '--examples-per-label', '2', '--output', 'sampled'),
      ('sampled', 'sampled.curator')),
-    (('generate', '--method', 'evolve', *INPUT, *PRICE, '--rounds', '1', '--candidates', '4', '--examples',
+    (('evolve', *INPUT, *PRICE, '--rounds', '1', '--candidates', '4', '--examples',
       '4', '--output', 'evolved'), ('evolved', 'evolved.curator')),
 ]  # fmt: skip
 # It downloads, which is all that it is for.

@@ -137,6 +137,6 @@ def test_an_engine_that_is_not_there_is_told(
     )  # fmt: skip
     engine = ('--environment_type=EXTERNAL', '--environment_config=localhost:2', '--flink_master=localhost:1')
     with pytest.raises(RuntimeError, match='Expected the engine to take the job') as caught:
-        launch(run, [*engine, *arguments])
+        launch(run.config, [*engine, *arguments])
     assert error in str(caught.value) and 'No step has begun' in str(caught.value)
     assert SECRET not in str(caught.value) and 'step=' not in str(caught.value)
