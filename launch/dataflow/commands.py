@@ -6,12 +6,7 @@ from launch.dataflow.profiles import EXPERIMENTS, FOLDER, Place, Profile, beam_o
 
 
 def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> list[str]:
-    """The command that starts a run from this machine and waits for its end.
-
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-        flags: Flags of `dp-corpus generate`.
+    """The command that starts a run from this machine, with flags of `generate`, and waits for its end.
 
     Raises:
         ValueError: The profile or the place decides one of the flags, or the zone is missing.
@@ -29,12 +24,7 @@ def template_command(
 ) -> list[str]:
     """The command that starts a run from a Flex Template and does not wait for its end.
 
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-        template: File of the template, gs://...
-        job_name: Name of the job in Dataflow.
-        flags: Flags of `dp-corpus generate`, each as `--name=value`.
+    Each flag is `--name=value`, and the template a gs:// file.
 
     Raises:
         ValueError: The profile or the place decides one of the flags, a flag has no value, the template is

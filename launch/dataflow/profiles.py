@@ -79,8 +79,6 @@ class Place:
     """Project that pays for a run, and the region, image and folders of its workers.
 
     Attributes:
-        project: Id of the project.
-        region: Region of Dataflow, such as us-central1.
         image: The worker image, with a tag or a digest.
         temp_location: A gs:// folder for the files that Dataflow stages.
         zone: Zone of the workers, for accelerators that only some zones have.
@@ -123,15 +121,7 @@ class Place:
 
 
 def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool | tuple[str, ...]]:
-    """The options of Beam for a run: name -> value, True for a switch.
-
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-
-    Raises:
-        ValueError: The profile needs a zone, and the place has none.
-    """
+    """The options of Beam for a run: name -> value, True for a switch; refuses a missing zone."""
     if profile.needs_zone and place.zone is None:
         raise ValueError(
             f'Expected a zone for {profile.worker_accelerator!r}, got zone=None. '

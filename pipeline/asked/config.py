@@ -159,11 +159,7 @@ def job_config(**given: Any) -> JobConfig[Any]:
 
 
 def following(**given: Any) -> dict[str, Follows]:
-    """Settings that follow from declared public numbers where nobody gave them, each with its reason.
-
-    Raises:
-        ValueError: As of `job_config`, or texts that no budget pays for.
-    """
+    """Settings that follow from declared public numbers where nobody gave them, each with its reason."""
     method, parts = _parts_of(given)
     return {name: each for found in _following(method, parts).values() for name, each in found.items()}
 
@@ -203,11 +199,7 @@ def _owners_of(method: Method[Any, Any]) -> dict[str, str]:
 
 
 def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any, Any], dict[str, dict[str, Any]]]:
-    """The method, and the given settings of each part of a config.
-
-    Raises:
-        ValueError: An unknown method or setting, or one that the method lacks.
-    """
+    """The method, and the given settings of each part of a config."""
     values = dict(given)
     if isinstance(values.get('input'), str):
         values['input'] = without_password(values['input'])

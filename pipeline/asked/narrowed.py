@@ -22,42 +22,16 @@ REFINING = {
 
 
 def of_method(name: str, path: str | None, settings: Mapping[str, Any]) -> JobConfig:
-    """The config of a run of one method.
-
-    Args:
-        name: The method.
-        path: A TOML file, or None. It may name the method too.
-        settings: Values by names of the method's settings, which win.
-
-    Raises:
-        Exception: See `read_config`.
-    """
+    """The config of a run of one method. A TOML file may name the method too; settings win."""
     return read_config(path, {**settings, METHOD: name}, settings_of(name))
 
 
 def training(path: str | None, settings: Mapping[str, Any]) -> JobConfig:
-    """The config of a run that trains an adapter and samples no text.
-
-    Args:
-        path: A TOML file, or None. It may name the method too, so that `plan` can have the same file.
-        settings: Values by names of `TRAINING`, which win.
-
-    Raises:
-        Exception: See `read_config`.
-    """
+    """The config of a run that trains an adapter and samples no text, by names of `TRAINING`."""
     chosen = {**settings, METHOD: fine_tune.NAME, **fine_tune.NO_TEXTS}
     return read_config(path, chosen, (*TRAINING, METHOD))
 
 
 def refining(corpus: str, path: str | None, settings: Mapping[str, Any]) -> JobConfig:
-    """The config of a run that refines a corpus.
-
-    Args:
-        corpus: Folder of a finished run, or files of texts.
-        path: A TOML file, or None. It may name the method too.
-        settings: Values by names of `REFINING`, which win.
-
-    Raises:
-        Exception: See `read_config`.
-    """
+    """The config of a run that refines a corpus, by names of `REFINING`."""
     return read_config(path, {**settings, METHOD: evolve.REFINE, 'corpus': corpus}, (*REFINING, METHOD))

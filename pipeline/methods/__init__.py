@@ -42,9 +42,6 @@ def solve(config: JobConfig[Any], *, launch: bool = False) -> Any:
             workers, which may be of several kinds: a batch that is decoded again has to be the same
             (METHOD 7). And paths become absolute, since workers have another working directory.
 
-    Returns:
-        The `Run` of its method.
-
     Raises:
         ValueError: Settings that do not fit, or a budget that nothing gives.
         FileNotFoundError: An earlier release that the run builds on is not there.

@@ -13,11 +13,6 @@ from transforms.read.errors import RestrictedError
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
     """Refuses texts that are the records.
 
-    Args:
-        declared: The input.
-        listed: Files of the texts.
-        name: Their name in errors: the flag without dashes.
-
     Raises:
         ValueError: A file is one of the input, whatever its names are, or lies in a folder of the input.
     """

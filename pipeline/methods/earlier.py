@@ -77,10 +77,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
-    """The releases that reach a run which reads the texts of a folder with a report or a card.
-
-    The card says whose adapter wrote the texts; without it the report does.
-    """
+    """The releases that reach a run by the texts of a folder; a card, if there is one, says whose they are."""
     with intact.reading(f'{SAMPLED_ADAPTER} of {name}={folder!r}', 'Restore the release as its run wrote it'):
         card = released.card_of_texts(folder)
     report = FileSystems.join(folder, REPORT)
@@ -119,7 +116,7 @@ def check(
         releases: All that would go into a run.
         what: Name in errors of the one that was given: 'a corpus'.
         place: Its folder or files.
-        name: Name of the place in errors: the flag without dashes.
+        name: The flag of the place without dashes.
         dataset: The dataset that the run is charged to.
         ledger: Its ledger.
 
@@ -149,13 +146,7 @@ def check(
 
 
 def is_charge_of(rho: float, cost: accounting.RunCost, release: EarlierRelease) -> bool:
-    """True if a run's charge is the cost of a release, as this version states it or an older one did.
-
-    Args:
-        rho: The ledger's charge.
-        cost: For what.
-        release: The release as a report or a card states it.
-    """
+    """True if a run's charge is the cost of a release, as this version states it or an older one did."""
     if release.charged_rho is not None:
         # The report has the ledger's own number, written and read as JSON.
         return math.isclose(rho, release.charged_rho, rel_tol=1e-12)

@@ -42,12 +42,7 @@ _BYTES_OF_TOKEN = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Follows:
-    """A setting that nobody gave, and why it has its value.
-
-    Attributes:
-        value: The value.
-        because: The reason, a sentence for the curator.
-    """
+    """A setting that nobody gave, and the reason for its value: a sentence for the curator."""
 
     value: Any
     because: str
@@ -55,12 +50,9 @@ class Follows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked[M: MethodSettings]:
-    """A run as far as somebody said it. All of it public.
+    """A run as far as somebody said it; defaults stand where nobody said anything. All of it public.
 
     Attributes:
-        input: The declared input.
-        budget: The guarantee.
-        method: Settings of the method, with defaults where nobody said anything.
         given: Names of the settings that somebody gave.
         delta: As given, or from the declared number of records; None where neither is known.
     """

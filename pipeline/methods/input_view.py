@@ -32,21 +32,11 @@ class InputView(abc.ABC):
 
     @abc.abstractmethod
     def of_label(self, records: int, units: int | None) -> tuple[int, int | None]:
-        """(contexts, batches) of a declared label; batches None where contexts are in none.
-
-        Args:
-            records: Records of it.
-            units: Units under it; None where each record is one.
-        """
+        """(contexts, batches) of a declared label; batches None where contexts are in none."""
 
     @abc.abstractmethod
     def measure(self) -> MeasureTexts | None:
-        """The function that measures texts, its tokenizer loaded; None of a method that reads no tokens.
-
-        Raises:
-            FileNotFoundError: A file of the model is not there.
-            ValueError: A prompt does not fit.
-        """
+        """The function that measures texts, its tokenizer loaded; None of a method that reads no tokens."""
 
     @abc.abstractmethod
     def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:

@@ -112,12 +112,7 @@ FEWEST_OF_LABEL = 300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """The rank of a method for a task, beside other methods.
-
-    Attributes:
-        rank: 1 for the first choice; methods of the same rank are told apart by the time that they take.
-        because: The reason, a sentence.
-    """
+    """The rank of a method for a task, 1 for the first, and why; those of one rank differ by their time."""
 
     rank: int
     because: str
@@ -147,7 +142,6 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        facts: Facts on the run's use of the records.
         settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
     """
@@ -213,11 +207,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def estimate(self, run: R) -> Estimate | None:
-        """Time and memory of a run here, without asking an accelerator; None without a model.
-
-        Raises:
-            ValueError: The speed file of an earlier run in the cache is damaged.
-        """
+        """Time and memory of a run here, without asking an accelerator; None without a model."""
         own = run.method
         if not isinstance(own, Model):
             return None
@@ -226,21 +216,12 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def plan(self, run: R, estimate: Estimate | None = None, budget: BudgetAnswer | None = None) -> RunPlan:
-        """The plan of a run.
-
-        Args:
-            run: The run.
-            estimate: Time and memory on this machine.
-            budget: The ledger's answer for the run.
-        """
+        """The plan of a run, with time and memory here and the ledger's answer where these are given."""
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        """The rank of the method for so many units at an epsilon, from what was measured.
+        """The rank of the method for so many units and labels (1 without any), from what was measured.
 
-        Args:
-            units: Declared units that the run takes.
-            epsilon: The target; None where the budget is given otherwise.
-            labels: Declared ones, 1 without any.
+        `epsilon` is the target; None where the budget is given otherwise.
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 
@@ -269,13 +250,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def needed_memory(self, run: R, dtype: Dtype, devices: int = 1) -> int:
-        """Bytes of each device that a run takes at the least.
-
-        Args:
-            run: The run.
-            dtype: Type of the weights.
-            devices: Number of devices of one machine that share the rows.
-        """
+        """Bytes of each device that a run takes at the least; `devices` of one machine share the rows."""
 
     # --- The run --------------------------------------------------------------------
 
@@ -297,13 +272,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def generate(self, run: R, prepared: Any, records: 'beam.PCollection[Record]') -> Generated:
-        """Records -> the rows of the corpus.
-
-        Args:
-            run: The run.
-            prepared: The result of `prepare`.
-            records: Those of the run.
-        """
+        """Records of the run -> the rows of the corpus; `prepared` is the result of `prepare`."""
 
     @abc.abstractmethod
     def reported(self, run: R, prepared: Any, plan: BatchPlan) -> Reported:
@@ -322,11 +291,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     # --- Audits ---------------------------------------------------------------------
 
     def canaries(self) -> Canaries[R]:
-        """The audit of this method by canaries.
-
-        Raises:
-            ValueError: There is no such audit of it.
-        """
+        """The audit of this method by canaries; a ValueError where there is none."""
         raise ValueError(
             f'Expected a method that canaries can audit, got method={self.name!r}. Give --method refine, say.'
         )

@@ -33,13 +33,7 @@ def names_of(mechanism: Any) -> tuple[str, ...]:
 
 
 def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:
-    """The values of settings, in the order of their names; the mechanism's own stand elsewhere.
-
-    Args:
-        config: The run.
-        names: Settings that the report may show, in its order.
-        of_mechanism: Names of the settings that the guarantee depends on.
-    """
+    """The values of settings, in the order of their names, but for those of the mechanism."""
     values = config.settings()
     found = {name: values[name] for name in names if name not in of_mechanism}
     return {name: ', '.join(value) if isinstance(value, tuple) else value for name, value in found.items()}
@@ -48,14 +42,7 @@ def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]
 def with_texts(
     settings: dict[str, Any], method: Structured, declared: Input, prompt: str | None = None
 ) -> dict[str, Any]:
-    """The settings with what a structure and a prompt are, and where the model comes from.
-
-    Args:
-        settings: The result of `shown`, as the method changed it.
-        method: The method's settings.
-        declared: The input.
-        prompt: The prompt in words; None for the config's.
-    """
+    """The settings of `shown` with structure, prompt and the model's origin; `prompt` replaces the config's."""
     found = dict(settings)
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
         if not value:

@@ -32,8 +32,7 @@ class RunFolders:
     Attributes:
         work: Folders in the work directory.
         output: Folders in the output.
-        kept: Files in the work directory without which a run cannot go on once it has begun: what was drawn
-            with noise.
+        kept: Files of the work directory that were drawn with noise: without them a begun run cannot go on.
     """
 
     work: tuple[str, ...] = ()
@@ -126,11 +125,7 @@ class Run[M: MethodSettings]:
 
     @functools.cached_property
     def cost(self) -> accounting.RunCost:
-        """The cost of the run, stage by stage.
-
-        Raises:
-            ValueError: It has no price in advance.
-        """
+        """The cost of the run, stage by stage; a ValueError where it has no price in advance."""
         if self.stages is None:
             raise ValueError(
                 f'Expected a method that has a price in advance, got method={self.method.name!r} with '

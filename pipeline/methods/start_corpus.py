@@ -122,12 +122,6 @@ def digest(texts: Sequence[Candidate]) -> str:
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
     """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
 
-    Args:
-        start: The corpus; None without.
-        name: Its name in errors: the flag without dashes.
-        dataset: The dataset that the run is charged to.
-        ledger: Its ledger.
-
     Raises:
         ValueError: The ledger does not hold a charge that the release, or what went into it, claims.
     """

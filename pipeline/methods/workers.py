@@ -47,7 +47,6 @@ def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
 
     Raises:
         FileNotFoundError: The tokenizer's file is not there.
-        MissingExtraError: A library is not installed.
     """
     extras.need(extras.GEMMA, use=f'model={settings.model!r}')
     path = settings.tokenizer_path

@@ -84,9 +84,6 @@ class Comparison:
 def compare(given: Mapping[str, Any]) -> Comparison:
     """Every method with the given settings, of which each takes those that it has.
 
-    Args:
-        given: Settings by name. A method among them does not count.
-
     Raises:
         ValueError: No method fits, all for the same reason, which is of the request.
     """

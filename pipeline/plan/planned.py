@@ -11,8 +11,7 @@ def planned(config: JobConfig[Any]) -> RunPlan:
     """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
 
     Raises:
-        ValueError: The settings do not fit, the ledger does not know the dataset, or what an earlier run left
-            in the cache is damaged.
+        ValueError: The settings do not fit, or the ledger does not know the dataset.
         ConnectionError: The ledger is not there.
     """
     run, answer = methods.solve(config), None

@@ -28,11 +28,7 @@ def text_fields(
     encoding: str | None = None,
     quoting: Quoting = 'double',
 ) -> read.RecordFields:
-    """Fields of a corpus of texts alone, from the command line's values.
-
-    Raises:
-        ValueError: The delimiter is none.
-    """
+    """Fields of a corpus of texts alone, from the command line's values."""
     check_delimiter(delimiter, quoting)
     dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
     return read.RecordFields(text=text_field, dialect=dialect)
@@ -63,11 +59,7 @@ def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Checks what `make_centers` would refuse, before a corpus is read.
-
-    Raises:
-        FileExistsError: The folder holds something.
-    """
+    """Checks what `make_centers` would refuse, before a corpus is read."""
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
@@ -80,14 +72,7 @@ def make_centers(
     """Fits centres of a public corpus and writes them into a new folder.
 
     Centres for `tfidf` get an embedder of their own, fitted on the same texts; every other embedder is one
-    that was made before.
-
-    Args:
-        texts: The corpus.
-        folder: Folder of the artefact; must not exist or be empty.
-        settings: The embedder; its `centers` are not read.
-        count: Centres.
-        seed: Public seed.
+    that was made before. The `centers` of `settings` are not read.
 
     Raises:
         FileExistsError: The folder holds something.

@@ -26,12 +26,9 @@ _BYTES = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Numbers of rows that were written. Restricted to the curator: true counts.
+    """Numbers of rows that were written: restricted to the curator, since they are true counts.
 
-    Attributes:
-        records: Rows for the run.
-        test: Rows set apart.
-        without_unit: Rows of neither: no unit id, or no row of their format.
+    `without_unit` counts rows of neither side: no unit id, or no row of their format.
     """
 
     records: int = dataclasses.field(repr=False)

@@ -88,11 +88,7 @@ def prepare(run: Run) -> list[str]:
 
 
 def _check_apart(run: Run, files: Sequence[str]) -> None:
-    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead."""
     output, work_dir = run.output, run.work_dir
     own = (*WORK_FOLDERS, *run.folders.work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
@@ -106,11 +102,7 @@ def _check_apart(run: Run, files: Sequence[str]) -> None:
 
 
 def _refuse_link(folder: str) -> None:
-    """Refuses a folder of the release that lies elsewhere.
-
-    Raises:
-        FileExistsError: See above.
-    """
+    """Refuses a folder of the release that lies elsewhere."""
     if is_local(folder) and os.path.islink(folder):
         raise FileExistsError(
             f'Expected a folder of the release, got output folder={folder!r}, a symbolic link, which no run '

@@ -66,7 +66,6 @@ def _apart_from_cells() -> Iterator[None]:
 
 
 def _carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
-    """As `carry_out`."""
     options = beam_options(run.runner.runner, beam_arguments)
     root = beam.Pipeline(options=options)
     resources.check(run)

@@ -56,18 +56,7 @@ def check_table(
     sheet: str | None,
     split: str | None,
 ) -> None:
-    """Refuses a place and a table of it that do not go together.
-
-    Args:
-        place: The value of --input; None for nothing yet.
-        query: As the setting.
-        partition_column: As the setting.
-        sheet: As the setting.
-        split: As the setting.
-
-    Raises:
-        ValueError: See above, or a password in the URL.
-    """
+    """Refuses a place (of --input) and a table of it that do not go together, or a password in a URL."""
     if place is not None and not places.is_database(place) and any(map(places.is_database, place.split(','))):
         # Not quoted: it may hold a password.
         raise ValueError(

@@ -39,11 +39,7 @@ class Model(panel.Panel):
         self._check_positive('micro_batch_size')
 
     def fastest_dtype(self, platform: str | None = None) -> Dtype:
-        """The type that 'auto' stands for on the machine that launches the run.
-
-        Args:
-            platform: JAX's name of the platform; None asks the accelerator.
-        """
+        """The type that 'auto' stands for where JAX names the platform so; None asks the accelerator."""
         return device.fastest_dtype(platform)
 
     @property

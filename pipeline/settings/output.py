@@ -14,11 +14,7 @@ _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
 def check_run_id(run_id: str) -> None:
-    """Refuses what cannot be the public name of a run.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses what cannot be the public name of a run."""
     if not _RUN_ID.fullmatch(run_id):
         raise ValueError(
             f'Expected a run id of letters, digits and "._-", got run_id={run_id!r}. '

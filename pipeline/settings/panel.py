@@ -77,11 +77,7 @@ class Panel:
                 panel.check(self)  # type: ignore[attr-defined]
 
     def check(self) -> None:
-        """Refuses settings of this panel that are out of range or do not go together.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses settings of this panel that are out of range or do not go together."""
 
     def values(self) -> Mapping[str, Any]:
         """Every setting by name."""
@@ -128,15 +124,12 @@ def _matches(value: Any, option: Any) -> bool:
 
 
 def refuse(panels: Iterable[Panel], names: Mapping[str, str], *, beside: str) -> None:
-    """Refuses settings that have another value than their default.
+    """Refuses settings that have another value than their default; a name that no panel has is left out.
 
     Args:
-        panels: Panels in which they are looked up; a name that none of them has is left out.
+        panels: Panels in which they are looked up.
         names: Why they are refused, by the name of the setting.
         beside: The setting that they do not go with, as errors show it.
-
-    Raises:
-        ValueError: One of them has another value.
     """
     fields = {field.name: (panel, field) for panel in panels for field in dataclasses.fields(panel)}
     for name, why in names.items():

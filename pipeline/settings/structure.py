@@ -124,7 +124,6 @@ class Structured(Prompt):
 
 
 def _text_of_schema(path: str) -> str:
-    """The text of --json-schema's file."""
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(
             f'Expected a JSON Schema at json_schema={path!r}, which is no file. Check the path.'

@@ -89,11 +89,7 @@ class TextVotes(panel.Panel):
         return [] if own else [f'minilm {fastest_minilm_dtype()}']
 
     def embedder_settings(self, own: Model) -> 'ClusterSettings':
-        """Settings of the workers' embedder.
-
-        Args:
-            own: The run's model, for 'decoder'.
-        """
+        """Settings of the workers' embedder; `own` is the run's model, for 'decoder'."""
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
 
@@ -115,11 +111,7 @@ class TextVotes(panel.Panel):
         )
 
     def check_noise(self, budget: Budget) -> None:
-        """Refuses a run whose noise is given twice, or not at all.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a run whose noise is given twice, or not at all."""
         if (budget.epsilon is None) == (self.vote_noise is None):
             raise ValueError(
                 f'Expected either epsilon or vote_noise, got epsilon={budget.epsilon!r}, '
@@ -127,17 +119,7 @@ class TextVotes(panel.Panel):
             )
 
     def vote_params(self, rounds: int, nearest: int, budget: Budget, delta: float) -> TextVoteParams:
-        """The mechanism, with the noise solved for where epsilon was given.
-
-        Args:
-            rounds: T.
-            nearest: k.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise solved for where epsilon was given."""
         noise = self.vote_noise
         if noise is None:
             assert budget.epsilon is not None  # `check_noise`
@@ -157,11 +139,7 @@ class TextVotes(panel.Panel):
         )
 
     def check_units(self, declared: Input) -> None:
-        """Refuses a run without a declared number of units, from which defaults and the plan follow.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a run without a declared number of units, from which defaults and the plan follow."""
         if declared.records is None:
             raise ValueError(
                 'Expected a declared number of units for votes on texts, got records=None. Give --records N '

@@ -129,11 +129,7 @@ def likely_text(columns: Sequence[str]) -> str | None:
 
 
 def declared_labels(text: str) -> tuple[str, ...]:
-    """Labels of a comma list, VALUE or VALUE=WORDS.
-
-    Raises:
-        ValueError: There is none, or one has no value.
-    """
+    """Labels of a comma list, VALUE or VALUE=WORDS."""
     labels = tuple(part.strip() for part in text.split(',') if part.strip())
     if not labels or any(not part.partition('=')[0].strip() for part in labels):
         raise ValueError(

@@ -144,11 +144,7 @@ def pair(
 
 
 def check_columns(answers: Answers) -> None:
-    """Refuses columns that a file lacks.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses columns that a file lacks."""
     from transforms.read import RecordFields, check_input
 
     fields = RecordFields(

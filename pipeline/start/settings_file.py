@@ -24,25 +24,14 @@ _WIDTH = 100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Started:
-    """A file of settings that was written.
-
-    Attributes:
-        compared: All methods side by side, of which one was taken.
-        config: The run that the file describes.
-    """
+    """The run that a written file describes, and all methods side by side, of which one was taken."""
 
     compared: comparison.Comparison
     config: JobConfig
 
 
 def write(answers: Answers, method: str | None, model: str | None, path: str) -> Started:
-    """Writes the settings of a run that follow from answers.
-
-    Args:
-        answers: All that was said of the records and the corpus.
-        method: The method; None for the one that suits best.
-        model: The model; None for the one that is here.
-        path: The file.
+    """Writes the settings that follow from answers; None stands for the method and the model that suit.
 
     Raises:
         ValueError: No method fits, or settings do not go together.
@@ -123,12 +112,7 @@ def commented(
 ) -> str:
     """The text of a file: what was said, what follows from it and why, and what is written where.
 
-    Args:
-        head: Lines of what the file is, without their `#`.
-        answered: Settings that somebody gave, by name.
-        followed: Settings that follow, each with its reason.
-        last: Further ones, of the output.
-        notes: Meanings of some of the settings that were said, by name.
+    `notes` are the meanings of some of the settings that were said, by name.
     """
     lines = [*(f'# {_plain(line)}'.rstrip() for line in head), '', '# --- What you said', '']
     for name, value in answered.items():

@@ -98,11 +98,7 @@ class _Rounds:
         rounds.write_list(self._settings, self._work_dir, number, self._embedder)
 
     def canaries(self, run: VotingRun, count: int) -> list[list[Record]]:
-        """Canaries whose texts are those of the list, one for each text and label, with a number behind.
-
-        Raises:
-            ValueError: There are fewer texts.
-        """
+        """Canaries whose texts are those of the list, one for each text and label, with a number behind."""
         labels, listed = self._settings.labels, files.read_candidates(self._work_dir, 1)
         if count > len(labels) * len(listed):
             raise ValueError(

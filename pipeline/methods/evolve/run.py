@@ -82,7 +82,6 @@ def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
 
     Raises:
         ValueError: A setting out of range, an epsilon that no noise gives, or a start that is no corpus.
-        FileNotFoundError: There is no such start.
     """
     own, labels = config.method, len(config.input.label_values)
     sizes = own.sizes(config.input, config.budget, config.delta)
@@ -103,12 +102,7 @@ def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
 
 
 def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
-    """The run of one round on texts that are given.
-
-    Raises:
-        ValueError: A setting out of range, an epsilon that no noise gives, or a corpus that is none.
-        FileNotFoundError: There is no such corpus.
-    """
+    """The run of one round on texts that are given; errors as of `solve_evolution`."""
     own, corpus = config.method, str(config.method.corpus)
     start = _given(config, corpus, 'corpus')
     params = own.mechanism(config.input, config.budget, config.delta, len(start))

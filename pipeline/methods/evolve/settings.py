@@ -138,13 +138,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         return (*self.embedder_extras, extras.ENDPOINT) if is_local else self.embedder_extras
 
     def sizes(self, declared: Input, budget: Budget, delta: float) -> Defaults:
-        """Rounds, candidates and what else follows from public numbers where nobody gave it.
-
-        Args:
-            declared: The input, with its labels and the number of its units.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-        """
+        """Rounds, candidates and what else follows from public numbers where nobody gave it."""
         assert declared.sampled_records is not None  # `check_units`
         if self.vote_noise is None:
             assert budget.epsilon is not None  # `check_noise`
@@ -215,17 +209,7 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         return self.embedder_extras
 
     def mechanism(self, declared: Input, budget: Budget, delta: float, texts: int) -> TextVoteParams:
-        """The mechanism, with the noise solved for where epsilon was given.
-
-        Args:
-            declared: The input.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-            texts: Texts of the corpus, which the default of `nearest` follows from.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise solved for where epsilon was given; so is `nearest`."""
         found = self.vote_params(1, self.nearest or 1, budget, delta)
         if self.nearest is not None:
             return found

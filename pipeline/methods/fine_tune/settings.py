@@ -301,11 +301,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         return max(1, min(most, MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters))
 
     def mechanism(self, declared: Input, budget: Budget, delta: float) -> TuningParams:
-        """The mechanism, with the noise multiplier solved for where epsilon was given.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise multiplier solved for where epsilon was given."""
         noise_multiplier = self.noise_multiplier
         if noise_multiplier is None:
             assert budget.epsilon is not None  # `check_run`
@@ -340,14 +336,8 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         """Texts to sample of each label, in their declared order: by the given mix, or the released one.
 
         Without either the number of each is the same. Where the run itself counts labels the mix is not
-        known yet: see `models.finetuning.settings.TuningSettings.texts_by`.
-
-        Args:
-            declared: The input, for its labels.
-            released: Noisy counts of labels that were released with the adapter; None without.
-
-        Raises:
-            ValueError: The mix has other labels than were declared.
+        known yet: see `models.finetuning.settings.TuningSettings.texts_by`. `released` are noisy counts of
+        labels that were released with the adapter.
         """
         labels = declared.label_values
         if not self.label_mix:

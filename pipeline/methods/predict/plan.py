@@ -305,13 +305,7 @@ _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
 
 def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
-    """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
-
-    Args:
-        own: Settings of the run.
-        dtype: Type of weights and caches.
-        devices: Number of devices that share the rows of a batch.
-    """
+    """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
     sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
     slots = own.max_prompt_tokens + own.max_example_tokens
     cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
@@ -323,11 +317,6 @@ def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[Fittin
 
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
-
-    Args:
-        run: The run.
-        has_room: True if the dataset has room for the run with other values of settings.
-        order: The Rényi order of the dataset's budget.
     """
     given = _given_by(run)
     found = [_largest(run, has_room, given, order)]

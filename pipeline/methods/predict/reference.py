@@ -112,11 +112,7 @@ def _text_rules(config: Config) -> RecordRules:
 
 
 def _text_rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str | None, str]]:
-    """(label, text) of every row that is a record.
-
-    Raises:
-        ValueError: A file is damaged.
-    """
+    """(label, text) of every row that is a record."""
     for path in paths:
         for found in read_place(path, rules):
             if isinstance(found, Record):

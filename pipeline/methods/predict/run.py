@@ -82,11 +82,6 @@ def solve(config: Config) -> PredictionRun:
 def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismParams:
     """The mechanism, with r, or B and ω, solved for where epsilon was given.
 
-    Args:
-        own: The settings.
-        budget: The guarantee.
-        delta: At which epsilon is stated.
-
     Raises:
         ValueError: A setting out of range, or a budget that buys no private token.
     """

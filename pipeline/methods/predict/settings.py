@@ -121,11 +121,7 @@ class Votes(panel.Panel):
         self._check_positive('batches_per_label', 'examples')
 
     def check_budget(self, budget: Budget) -> None:
-        """Refuses a budget that this mechanism cannot have.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a budget that this mechanism cannot have."""
         has_price = AGGREGATES[self.aggregate].has_price_in_advance
         if budget.epsilon is not None and not has_price:
             raise ValueError(
@@ -400,11 +396,7 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         _ = self.structure  # a schema checks itself
 
     def unsolved(self, budget: Budget) -> MechanismParams:
-        """The mechanism as far as it is given: of what epsilon is solved for it has any value.
-
-        Raises:
-            ValueError: A setting out of range.
-        """
+        """The mechanism as far as it is given: of what epsilon is solved for it has any value."""
         if self.is_individual and self.top_k_of_tokens is None:
             raise ValueError(
                 'Expected public_top_k >= 1 with individual accounting, got '
