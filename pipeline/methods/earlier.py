@@ -77,7 +77,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
-    """The releases that reach a run by the texts of a folder; a card, if there is one, says whose they are."""
+    """The releases that reach a run by the texts of a folder; a card, if there, says whose they are."""
     with intact.reading(f'{SAMPLED_ADAPTER} of {name}={folder!r}', 'Restore the release as its run wrote it'):
         card = released.card_of_texts(folder)
     report = FileSystems.join(folder, REPORT)

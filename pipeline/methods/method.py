@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy.report import BatchFacts, Described, PrivacyReport
+from models.privacy.report import BatchFacts, Described, PrivacyReport, words
 from models.records import BatchId, Record
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import Canaries
@@ -80,6 +80,15 @@ class RunPlan(abc.ABC):
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
+def delta_warning(run: Run[Any]) -> tuple[str, ...]:
+    """The report's warning of a delta that is large for the declared number of units; or nothing."""
+    delta, units = run.delta, run.input.records
+    if units is None or run.statement != 'differential privacy' or delta * units < 1:
+        return ()
+    many = 'users' if run.budget.unit == 'user' else 'records'
+    return (words.macro('delta_relation', delta, units, 'declared', many),)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
     """The worth of the texts of one measured run: a row of docs/measured.md.
@@ -103,6 +112,8 @@ class Score:
     of_records: float
 
 
+# Bytes of a number of each type.
+ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 # The rank of a method that others come before.
 LAST_RANK = 3
 # Units of each label from which on votes on whole texts were worth more than texts of an adapter at the same

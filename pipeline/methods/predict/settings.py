@@ -19,6 +19,7 @@ from pipeline.settings.input import Input
 from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.structure import Structured
+from pipeline.settings.text_votes import EMBEDDER_HELP, EMBEDDERS
 
 _votes = functools.partial(panel.setting, 'Votes')
 _clusters = functools.partial(panel.setting, 'Clusters')
@@ -113,11 +114,8 @@ class Votes(panel.Panel):
                 f'Expected public_top_k >= 0, got public_top_k={self.public_top_k}. Give a positive whole '
                 'number, or 0 for the whole vocabulary.'
             )
-        if self.batches_per_label is None and not (self.count_rho > 0 and math.isfinite(self.count_rho)):
-            raise ValueError(
-                f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
-                'Or give --batches-per-label, which needs no count.'
-            )
+        if self.batches_per_label is None:
+            self._check_finite('count_rho')
         self._check_positive('batches_per_label', 'examples')
 
     def check_budget(self, budget: Budget) -> None:
@@ -174,13 +172,8 @@ class Votes(panel.Panel):
                 f'context_budget={self.context_budget!r}. Each follows from the other: give one, or give '
                 '--accounting worst-case with --max-private-tokens.'
             )
-        for name, least in (('context_budget', 0), ('shift_bound', 0), ('omega', 1)):
-            value = getattr(self, name)
-            if value is not None and not (value > least and math.isfinite(value)):
-                raise ValueError(
-                    f'Expected a finite {name} > {least}, got {name}={value!r}. Give '
-                    f'--{name.replace("_", "-")} a number in that range, or leave it out.'
-                )
+        self._check_finite('context_budget', 'shift_bound')
+        self._check_finite('omega', above=1)
 
     @property
     def is_individual(self) -> bool:
@@ -221,10 +214,6 @@ class Votes(panel.Panel):
         return self.strategy.default_public_top_k
 
 
-# Other embedders are folders of weights.
-EMBEDDERS = ('tfidf', 'minilm', 'decoder')
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clusters(panel.Panel):
     """Settings of clusters of the records of a label, if there are any (METHOD 3)."""
@@ -240,8 +229,7 @@ class Clusters(panel.Panel):
         path='file',
     )
     embedder: str = _clusters(
-        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights.',
+        EMBEDDER_HELP,
         'tfidf',
         path='file',
         presets=EMBEDDERS,
@@ -255,16 +243,12 @@ class Clusters(panel.Panel):
                         f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
                         'Give --clusters too, or leave it out.'
                     )
-        elif not (self.clustering_rho > 0 and math.isfinite(self.clustering_rho)):
-            raise ValueError(
-                f'Expected clustering_rho > 0, got clustering_rho={self.clustering_rho}. '
-                'Counts without noise cannot be released.'
-            )
         elif self.embedder != 'tfidf' and self.centers is None:
             raise ValueError(
                 f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
                 'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
             )
+        self._check_finite('clustering_rho')
         self._check_positive('clusters')
 
     @property
@@ -335,11 +319,7 @@ class Cells(panel.Panel):
                 f'Expected condition_rho with condition_on only, got condition_rho={self.condition_rho!r}, '
                 'condition_on=[]. Give --condition-on too, or leave it out.'
             )
-        if not (self.condition_rho > 0 and math.isfinite(self.condition_rho)):
-            raise ValueError(
-                f'Expected condition_rho > 0, got condition_rho={self.condition_rho}. Counts without noise '
-                'cannot be released.'
-            )
+        self._check_finite('condition_rho')
 
     @property
     def cell_count_rho(self) -> float:

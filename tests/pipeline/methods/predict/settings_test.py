@@ -143,8 +143,8 @@ def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
     [
         ({'epsilon': 1.0}, 'either epsilon or max_private_tokens', 'give one'),
         ({'max_private_tokens': None}, 'either epsilon or max_private_tokens', 'give one'),
-        ({'count_rho': 0.0}, 'count_rho > 0', '--batches-per-label'),
-        ({'count_rho': float('inf')}, 'count_rho > 0', '--batches-per-label'),
+        ({'count_rho': 0.0}, 'count_rho > 0', 'leave it out'),
+        ({'count_rho': float('inf')}, 'count_rho > 0', 'leave it out'),
         ({'batches_per_label': 0}, 'batches_per_label >= 1', 'positive whole number'),
         ({'batch_size': 0}, 'batch_size >= 1', 'positive whole number'),
         ({'threshold': 0.5}, 'threshold and threshold_noise_scale together', 'Set both'),
