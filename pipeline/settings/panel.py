@@ -114,9 +114,10 @@ class Panel:
         for name in names:
             value = getattr(self, name)
             if value is not None and not (value > above and math.isfinite(value)):
+                flag = name.replace('_', '-')
                 raise ValueError(
-                    f'Expected a finite {name} > {above:g}, got {name}={value!r}. Give such a number, '
-                    'or leave it out.'
+                    f'Expected a finite {name} > {above:g}, got {name}={value!r}. Give '
+                    f'--{flag} such a number, or leave it out.'
                 )
 
     def _check_share(self, name: str) -> None:

@@ -51,8 +51,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
         answered[config.METHOD] = method
     else:
         followed = {config.METHOD: Follows(value=chosen, because=compared.because), **followed}
-    if chosen in methods.METHODS:  # else `following` refuses it
-        followed |= methods.METHODS[chosen].on_this_machine()
+    followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)
     folder = _folder_of(answers.records)

@@ -23,7 +23,7 @@ from pipeline.evaluation import reading
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
-from pipeline.run import folders, identity, record_rules
+from pipeline.run import folders, record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from tests.launched import launch
@@ -161,23 +161,6 @@ def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, metho
     assert '| `category` | string |' in card and r'books\|pos Books, good' in card
     for path in (folder / 'several').rglob('*'):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
-
-
-def test_another_declaration_is_another_run(folder: pathlib.Path) -> None:
-    run = config(folder, 'out', TUNED, DECLARED)
-    before = identity.fingerprint(methods.solve(run, launch=True))['config']
-    for changed in (
-        {'attributes': ATTRIBUTES[::-1]},
-        {'labels': (*DECLARED['labels'], 'sentiment:none')},
-        {'label_name': 'sentiment=Mood'},
-    ):
-        assert identity.fingerprint(methods.solve(run.replace(**changed), launch=True))['config'] != before
-    launch(run, [])
-    files = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    launch(run, [])
-    assert files == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    with pytest.raises(FileExistsError, match='Its settings were others'):
-        launch(run.replace(attributes=ATTRIBUTES[::-1]), [])
 
 
 def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path) -> None:

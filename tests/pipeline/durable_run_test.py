@@ -292,7 +292,7 @@ class Run:
         """The states of what the ledger holds; each is of the full price."""
         assert self.ledger is not None
         runs = Ledger.open(str(self.ledger)).account('messages').runs
-        assert [run.rho for run in runs] == [methods.solve(self.config).cost.rho] * len(runs)
+        assert [run.rho for run in runs] == [methods.solve(self.config).cost.curve.rho] * len(runs)
         return [run.state for run in runs]
 
     def planned(self) -> int:
@@ -759,8 +759,9 @@ def test_a_run_of_other_code_is_refused(tmp_path: pathlib.Path) -> None:
     code_of_launcher, _ = run.start(Stop('open', r'/plan\.json')).end()
     assert code_of_launcher == -signal.SIGKILL
     program = (
-        'import sys; from pipeline import config; from pipeline.run import folders; '
-        'folders.prepare(config.read_config(sys.argv[1], {}))'
+        'import sys; from pipeline import methods; from pipeline.asked import config; '
+        'from pipeline.run import folders; '
+        'folders.prepare(methods.solve(config.read_config(sys.argv[1], {}), launch=True))'
     )
     command = [sys.executable, '-c', program, str(run.work_dir / 'config.toml')]
     copied = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)

@@ -28,11 +28,11 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import plan, released
 from pipeline.plan import planned
 from pipeline.release import released_corpus
-from pipeline.run import folders, identity
+from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny
-from tests.samples import SECRET, needs_model
+from tests.samples import SECRET
 from transforms import run_files
 from transforms.durable import read_key
 
@@ -314,37 +314,6 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     assert report_of(folder / 'regex').settings['regex'] == '[ab]{1,3}!'
 
 
-def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
-    run = structured(folder)
-    before = identity.fingerprint(methods.solve(run, launch=True))
-    for changed in ({'close_truncated': True}, {'fixed': ('ward=eye',)}, {'json_schema': None, 'regex': 'a'}):
-        prompt = {} if 'regex' not in changed else {'prompt': 'pretrained'}
-        assert (
-            identity.fingerprint(methods.solve(run.replace(**changed, **prompt), launch=True))['config']
-            != before['config']
-        )
-    (folder / 'visit.json').write_text(json.dumps(VISIT | {'title': 'A visit'}), encoding='utf-8')
-    after = identity.fingerprint(methods.solve(run, launch=True))
-    assert before['model'] != after['model'] and before['config'] == after['config']
-    launch(run, [])
-    (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
-    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter, the prompt'):
-        folders.check_resumption(methods.solve(structured(folder), launch=True))
-
-
-@needs_model
-def test_a_run_of_the_bundled_model_writes_valid_texts_alone(folder: pathlib.Path) -> None:
-    run = structured(
-        folder, model='bundled', tuning_steps=2, expected_batch_size=4, micro_batch_size=8,
-        close_truncated=True, max_prompt_tokens=200, max_example_tokens=20, examples_per_label=24,
-    )  # fmt: skip
-    launch(run, [])
-    rows = rows_of(folder / 'out')
-    assert len(rows) == 24 and all(is_visit(row['text']) for row in rows)
-    assert sum(not row['truncated'] for row in rows) > 8
-    assert restricted_of(folder / 'out')['records_outside_structure'] == 5
-
-
 def test_an_adapter_alone_is_that_of_a_run_with_texts(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,20 +381,6 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
     assert len(rows_of(folder / 'more')) == 6
     with pytest.raises(ValueError, match='examples_per_label >= 1 with adapter='):
         job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
-
-
-def test_a_run_without_a_step_that_finished_has_no_report(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(folder, examples_per_label=0, shards=None)
-    monkeypatch.setattr(train.Trainer, 'train', _fails)
-    with pytest.raises(RuntimeError):
-        launch(run, [])
-    assert not folders.is_finished(methods.solve(run, launch=True))
-
-
-def _fails(*_: Any) -> None:
-    raise MemoryError('no adapter')
 
 
 def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
@@ -563,7 +518,6 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
         ({'noise_multiplier': 1.0}, 'either epsilon or noise_multiplier'),
         ({'batch_size': 8}, r"no batch_size with method='fine-tune', .* Give --expected-batch-size"),
         ({'clip_bound': 2.0}, 'Give --clip-norm'),
-        ({'aggregate': 'mean'}, 'No batch of contexts votes'),
         ({'clusters': 3}, 'no clusters with method'),
         ({'json_schema': 'a.json', 'condition_on': ('k',)}, 'Here the adapter learns .* with --fixed'),
         ({'regex': '(a'}, 'a group that ends'),
@@ -602,12 +556,3 @@ def test_settings_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         config(tmp_path, **changed)
-
-
-def test_private_prediction_refuses_settings_of_fine_tuning() -> None:
-    with pytest.raises(
-        ValueError, match="no tuning_steps with method='predict', got tuning_steps=7. It is a"
-    ):
-        job_config(epsilon=1.0, delta=1e-5, tuning_steps=7)
-    with pytest.raises(ValueError, match="no full with method='predict', got full=True. It is a"):
-        job_config(epsilon=1.0, delta=1e-5, full=True)

@@ -37,7 +37,6 @@ from models.records import Batch, Record
 from pipeline import job, methods
 from pipeline.asked.config import job_config
 from pipeline.ledger import ledger
-from pipeline.ledger.budget import BudgetExceeded
 from pipeline.methods.predict import graph
 from pipeline.run import charge, folders, identity
 from pipeline.run.beam_options import beam_options
@@ -281,12 +280,6 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
         folders.check_resumption(methods.solve(run.replace(sample_rate=0.25), launch=True))
 
 
-@pytest.mark.run
-def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobConfig) -> None:
-    assert restricted_of(first).records_left_out is None
-    assert 'sample of' not in (pathlib.Path(str(first.output.output)) / run_files.REPORT).read_text()
-
-
 # --- The same run again ----------------------------------------------------------
 
 
@@ -325,14 +318,6 @@ def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConf
     launch(run, [])
     assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
-    assert corpus(run) != corpus(first)
-
-
-@pytest.mark.run
-def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
-    run = config(tmp_path, run_id='another')
-    prepare_with_key_of(run, first)
-    launch(run, [])
     assert corpus(run) != corpus(first)
 
 
@@ -419,22 +404,6 @@ def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     shutil.rmtree(str(first_run.output.output))
     launch(first_run, [])
     assert (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes() == before
-
-
-def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
-    run = charged_config(tmp_path, 0.1)
-    with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
-        launch(run, [])
-    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
-    assert ledger.Ledger.open(str(run.budget.ledger)).account('visits').runs == ()
-
-
-def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) -> None:
-    run = charged_config(tmp_path, 100.0)
-    pathlib.Path(str(run.budget.ledger)).unlink()
-    with pytest.raises(ConnectionError, match='Expected a ledger'):
-        launch(run, [])
-    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
 
 
 @pytest.mark.run
@@ -536,18 +505,6 @@ def test_beam_options_are_checked_before_a_folder_is_made(
     with pytest.raises(ValueError, match=match):
         launch(run, options)
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
-
-
-def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
-    options = beam_options(
-        'FnApiRunner', ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
-    )
-    assert options.get_all_options()['temp_location'] == 'gs://bucket/tmp'
-
-
-def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="runner='NoSuchRunner'"):
-        config(tmp_path, runner='NoSuchRunner')
 
 
 def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
@@ -733,45 +690,6 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 
 
 # --- Other kinds of runs ---------------------------------------------------------
-
-
-@pytest.mark.run
-def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, batches_per_label=None, count_rho=0.5)
-    launch(run, [])
-    plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
-    found = report_of(run)
-    assert plan['contexts_rho'] == 0.5 and len(plan['noisy_counts']) == 2
-    assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
-    assert [group.batches for group in found.plan] == plan['batches_per_group']
-    assert found.rho_total == pytest.approx(0.5 + PRIVATE_TOKENS * found.rho_per_private_token)
-    assert len(batches(run)) == sum(plan['batches_per_group'])
-    # A resumed run reads the plan that it wrote, and writes what it wrote.
-    before = corpus(run)
-    shutil.rmtree(str(run.output.output))
-    launch(run, [])
-    assert json.loads((work_dir(run) / run_files.PLAN).read_text()) == plan
-    assert corpus(run) == before
-
-
-@pytest.mark.run
-def test_user_unit(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
-    launch(run, [])
-    found = restricted_of(run)
-    assert sum(found.contexts_per_batch.values()) == 13, 'one context for each customer'
-    assert found.records_read == 40
-    released = report_of(run)
-    assert released.rho_per_private_token == pytest.approx(0.5 * (10 / (8 * 2)) ** 2), 'k is free'
-
-
-@pytest.mark.run
-def test_without_labels(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
-    launch(run, [])
-    assert set(batches(run)) == {f'0000-00000{index}' for index in range(3)}
-    assert {row['label'] for row in rows_of(run)} == {None}
-    assert sum(restricted_of(run).contexts_per_batch.values()) == 40
 
 
 @pytest.mark.run

@@ -200,17 +200,6 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
         )
 
 
-def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> None:
-    launch(config(folder, examples_per_label=0, shards=None), [])
-    card, report = released.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
-    assert card.label_counts == released_counts(folder / 'out') and card.epsilon == report.epsilon
-    assert not report.has_texts and len(report.stages) == 2
-    assert 'Noisy count of records' in (folder / 'out' / 'README.md').read_text()
-    assert 'Released sizes' in (folder / 'out' / 'privacy_report.html').read_text()
-    launch(of_adapter(folder, 'out', 'more'), [])
-    assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, card.label_counts or ())
-
-
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
     launch(config(folder, examples_per_label=0, shards=None), [])
     text = (folder / 'out' / 'adapter' / 'adapter.json').read_text()

@@ -66,7 +66,7 @@ def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
 
 def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: pathlib.Path) -> None:
     run, without = config(folder), config(folder, warm_start=None, warm_steps=50)
-    assert methods.of(run).cost(run) == methods.of(without).cost(without)
+    assert methods.solve(run).cost == methods.solve(without).cost
     launch(run, [])
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     said = 'The texts of the warm start are public'

@@ -68,15 +68,6 @@ def test_what_was_given_stays(method: str) -> None:
         assert name not in following(**own)
 
 
-@pytest.mark.parametrize('method', OF_RECORDS)
-def test_every_reason_is_a_sentence(method: str) -> None:
-    found = following(**given_of(method, **GEMMA))
-    assert found and found.keys() <= settings_of(method).keys()
-    for each in found.values():
-        assert each.because[0].isupper() or each.because[0].isdigit()
-        assert each.because.endswith('.') and '\n' not in each.because
-
-
 @pytest.mark.parametrize(
     'method, records, examples',
     [*((name, 5000, 120) for name in OF_RECORDS), *(('predict', *each) for each in SAMPLED)],

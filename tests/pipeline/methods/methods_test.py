@@ -1,89 +1,22 @@
 """A method is one file and one registration: it goes through the graph, the reports and every command."""
 
-import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
-import apache_beam as beam
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from models.batch_plan import BatchPlan
 from models.privacy import accounting
-from models.records import BatchId
 from pipeline import methods
 from pipeline.asked.config import all_settings, job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.dummies.constant import RHO, Constant, ConstantSettings, registered
-from tests.launched import launch
 from transforms import run_files
-from transforms.columns import Columns
 
 # --- The graph -------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Motto:
-    """A row without a column that other methods have."""
-
-    batch_id: str
-    motto: str
-    letters: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mottoes:
-    """Totals of its corpus."""
-
-    mottoes: int
-    letters: int
-
-
-def _count(rows: Sequence[Motto]) -> Mottoes:
-    return Mottoes(mottoes=len(rows), letters=sum(row.letters for row in rows))
-
-
-@dataclasses.dataclass(eq=False)
-class SayMotto(beam.PTransform):
-    """Says the same for every planned batch, whatever the records are."""
-
-    motto: str
-    plan: beam.PCollection[BatchPlan]
-
-    @beam.typehints.no_annotations
-    def expand(self, records: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        batches = self.plan | 'Batches' >> beam.FlatMap(lambda plan: plan.batch_ids())
-        rows = batches | 'Say' >> beam.Map(
-            lambda batch: Motto(batch_id=str(batch), motto=self.motto, letters=len(self.motto))
-        )
-        nothing = self.plan.pipeline | 'NoLosses' >> beam.Create([], reshuffle=False)
-        sizes = batches | 'Size' >> beam.Map(lambda batch: (batch, 0)).with_output_types(tuple[BatchId, int])
-        return rows, sizes, nothing, nothing
-
-
-class WithColumns(Constant):
-    """With columns and totals that no other method has."""
-
-    def columns(self, config: JobConfig[ConstantSettings]) -> Columns:
-        return Columns(
-            row=Motto,
-            schema=pa.schema([
-                pa.field('motto', pa.string(), nullable=False), pa.field('letters', pa.int16()),
-                pa.field('batch_id', pa.string()),
-            ]),
-            order=('batch_id',),
-            totals=Mottoes,
-            count=_count,
-            meanings={},
-        )  # fmt: skip
-
-    def transform(self, config: JobConfig[ConstantSettings], prepared: Any, plan: Any) -> beam.PTransform:
-        return SayMotto(prepared, plan)
 
 
 def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
@@ -101,38 +34,6 @@ def with_records(tmp_path: pathlib.Path) -> pathlib.Path:
     )
     (tmp_path / 'in.jsonl').write_text(rows, encoding='utf-8')
     return tmp_path
-
-
-@pytest.mark.run
-def test_a_method_brings_its_columns_facts_and_price(with_records: pathlib.Path) -> None:
-    ledger = Ledger.create(str(with_records / 'ledger.db'))
-    ledger.add_dataset('mottoes', unit='example', delta=1e-3, rho=1.0)
-    with registered(WithColumns()):
-        run = config(with_records, dataset='mottoes', ledger=str(with_records / 'ledger.db'))
-        assert methods.of(run).plan(methods.solve(run)).rho_total == RHO
-        launch(run, [])
-    output = with_records / 'out'
-    # Columns
-    tables = [pq.read_table(path) for path in sorted((output / run_files.DATA_FOLDER).iterdir())]
-    assert len(tables) == 2 and {tuple(table.column_names) for table in tables} == {
-        ('motto', 'letters', 'batch_id')
-    }
-    rows = [row for table in tables for row in table.to_pylist()]
-    assert rows == [
-        {'motto': 'Festina lente', 'letters': 13, 'batch_id': f'0000-00000{index}'} for index in range(3)
-    ]
-    # Facts
-    report = json.loads((output / run_files.REPORT).read_text())
-    assert report['corpus'] == {'mottoes': 3, 'letters': 39}
-    assert report['stages'][0]['name'] == 'Votes on texts' and report['rho_total'] == RHO
-    assert report['method']['kind'] == 'voted' and report['method']['mechanism']['rounds'] == 1
-    assert report['settings'] == {'records': None, 'motto': 'Festina lente', 'mottoes': 3, 'shards': 2}
-    assert {path.name for path in output.iterdir()} == {'data', 'MOTTO.md', run_files.REPORT}
-    # Price
-    (charged,) = ledger.account('mottoes').runs
-    assert charged.cost.rho_by_stage == {'noisy_counts': 0.0, 'mottoes': RHO}
-    restricted = json.loads((with_records / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
-    assert restricted['records_read'] == 9 and restricted['losses'] is None
 
 
 # --- The command line ------------------------------------------------------------
@@ -241,7 +142,8 @@ def test_the_price_of_private_prediction_is_that_of_its_mechanism() -> None:
         threshold=0.5,
         threshold_noise_scale=0.2,
     )
-    assert methods.solve(predict).cost.rho_by_stage == {
+    stages = methods.solve(predict).cost.stages
+    assert {name: accounting.curve_of(event).rho for name, event in stages.items()} == {
         'noisy_counts': 0.005,
         'generation': accounting.generation_rho(methods.solve(predict).params),
     }

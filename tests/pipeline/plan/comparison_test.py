@@ -19,7 +19,7 @@ from tests.samples import on_terminal
 
 pytestmark = pytest.mark.heavy
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 WANTED = {'typical_words': 40, 'examples': 150, 'model': 'gemma3-270m'}
 
 
