@@ -16,7 +16,6 @@ from models.finetuning import adapter as adapters
 from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
-from models.privacy.report import PrivacyReport
 from pipeline import methods
 from pipeline.asked.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
@@ -25,7 +24,7 @@ from pipeline.methods.fine_tune import released
 from pipeline.methods.predict import graph, plan
 from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import predict, run_files
@@ -95,14 +94,6 @@ def config(trained: pathlib.Path, output: pathlib.Path, **changed: Any) -> JobCo
         'prompt': 'pretrained', 'shards': 1, 'micro_batch_size': 16,
     }  # fmt: skip
     return job_config(**(given | changed))
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(

@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from models import attributes
@@ -25,8 +24,7 @@ from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
 from pipeline.run import folders, record_rules
 from pipeline.settings.job_config import JobConfig
-from tests import command_line
-from tests.launched import launch
+from tests.launched import launch, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -109,10 +107,6 @@ def config(folder: pathlib.Path, name: str, *given: dict[str, Any], **changed: A
     for more in (*given, changed):
         values |= more
     return job_config(**values)
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def restricted_of(output: pathlib.Path) -> RestrictedReport:
@@ -234,25 +228,6 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
         methods.solve(given.replace(label_mix=(), **DECLARED))
-    # One attribute's column is compared with that column of the records.
-    done = command_line.in_this_process(
-        'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--label-field=category',
-        '--only=labels', f'--output={folder / "evaluation"}',
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    corpus, records = json.loads((folder / 'evaluation' / 'evaluation.json').read_text())['sources']
-    # The records' count includes undeclared values too.
-    assert (corpus['labels'], records['labels']) == (3, 5)
-    # And all of them together.
-    asked = [
-        'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--only=labels', '--json',
-    ]  # fmt: skip
-    done = command_line.in_this_process(*asked, '--attributes=category,sentiment')
-    assert done.returncode == 0, done.stderr
-    corpus, records = json.loads(done.stdout)['sources']
-    assert corpus['labels'] == 6 < records['labels']
-    done = command_line.in_this_process(*asked, '--attributes=category', '--label-field=sentiment')
-    assert done.returncode == 2 and 'Expected a label column or attributes' in done.stderr
 
 
 def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None:

@@ -10,7 +10,6 @@ import hypothesis
 import jax
 import jsonschema
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
@@ -20,7 +19,7 @@ from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
-from models.privacy.report import PrivacyReport, TunedTotals
+from models.privacy.report import TunedTotals
 from models.records import Record
 from pipeline import methods
 from pipeline.asked.config import job_config
@@ -30,7 +29,7 @@ from pipeline.plan import planned
 from pipeline.release import released_corpus
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import run_files
@@ -65,14 +64,6 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in ROWS), encoding='utf-8')
     return tmp_path
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.mark.first

@@ -490,10 +490,7 @@ def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) ->
     'options, match',
     [
         (['--no_such_option=1'], 'no_such_option'),
-        (['--direct_runner_bundle_repaet=1'], 'spelling'),
         (['stray'], 'stray'),
-        (['--streaming=x', 'stray'], 'stray'),
-        (['-f'], "'-f'"),
         (['--experiments=enable_data_sampling'], 'samples elements'),
         (['--experiments=a', '--experiments=b,enable_always_on_exception_sampling'], 'samples elements'),
     ],

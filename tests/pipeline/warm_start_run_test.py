@@ -16,7 +16,7 @@ from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of
 from tests.models.finetuning import tiny
 from tests.samples import write_rows
 from transforms import run_files
@@ -49,10 +49,6 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
         'warm_start': str(folder / 'public.jsonl'), 'warm_steps': 2,
     }  # fmt: skip
     return job_config(**(given | changed))
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
 
 
 def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
