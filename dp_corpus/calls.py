@@ -57,12 +57,6 @@ def plan(
 
     Its settings may stand in a TOML file, `config`, too; keyword arguments win. The `budget` of the plan says
     whether the ledger has room, where one is named.
-
-    Raises:
-        TypeError: There is no such setting.
-        ValueError: Settings are out of range or do not fit.
-        FileNotFoundError: A file is not there.
-        ConnectionError: The ledger cannot be reached.
     """
     return planned.planned(chosen(_text(config), _values(settings, KEYWORDS['plan']))[0])
 
@@ -165,12 +159,7 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
 
 
 def load(output: Place) -> Run:
-    """A run that is finished, by the folder that its output was, on any filesystem that Beam knows.
-
-    Raises:
-        FileNotFoundError: No finished run has written there.
-        ValueError: Its report is not one, or was edited.
-    """
+    """A run that is finished, by the folder that its output was, on any filesystem that Beam knows."""
     run = Run(os.fspath(output))
     _ = run.report
     return run

@@ -32,8 +32,7 @@ class Profile:
         worker_accelerator: Value of the service option, as Dataflow writes it.
         machine_type: Machine type of all workers; None: Dataflow chooses one that fits the hint.
         needs_zone: True if only some zones have the accelerator, so that the user must name one.
-        disk_size_gb: Disk of each worker, in GB. It holds the image with its weights twice while the image is
-            unpacked.
+        disk_size_gb: Disk of each worker, in GB; it holds the image twice while that is unpacked.
     """
 
     jax: Jax
@@ -79,11 +78,7 @@ class Place:
     """Project that pays for a run, and the region, image and folders of its workers.
 
     Attributes:
-        image: The worker image, with a tag or a digest.
-        temp_location: A gs:// folder for the files that Dataflow stages.
         zone: Zone of the workers, for accelerators that only some zones have.
-        max_num_workers: Largest number of workers; None: Dataflow decides.
-        service_account: E-mail address of the account of the workers; None: the default of the project.
         subnetwork: URL of the subnetwork of the workers. With it they have no public address.
         gbek: Secret that encrypts shuffled data, as --gbek of Beam takes it:
             `type:gcpsecret;version_name:projects/PROJECT/secrets/NAME/versions/1`.

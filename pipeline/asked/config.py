@@ -47,11 +47,8 @@ class Setting:
     """One key and flag.
 
     Attributes:
-        name: Its name, with underscores.
         type: Type of its value; a `Literal` of its choices where it has any.
         panel: Title of its panel in `--help`.
-        help: Its help text.
-        default: Its value where nobody gives one.
         names_path: True if a text may name a file (`pipeline.settings.panel.setting`).
     """
 
@@ -147,9 +144,6 @@ def job_config(**given: Any) -> JobConfig[Any]:
     """A run's config from settings by their names.
 
     Settings that follow from declared lengths or from the texts wanted are filled in (`following`).
-
-    Raises:
-        ValueError: A setting that the method lacks, or values that do not fit.
     """
     method, parts = _parts_of(given)
     for part, found in _following(method, parts).items():
@@ -268,11 +262,6 @@ def read_config(
         path: The TOML file, or None.
         flags: Values by setting, lists also as texts with commas; None means that the flag was not given.
         keys: Settings that the file may hold; None for every setting.
-
-    Raises:
-        ValueError: An unknown key, one that is not among `keys`, a value of another type, or settings that
-            do not fit.
-        FileNotFoundError: There is no such file.
     """
     return job_config(**read_settings(path, flags, keys))
 

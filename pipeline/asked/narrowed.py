@@ -23,14 +23,9 @@ REFINING = _without(evolve.REFINE, ('corpus',))
 def of_method(
     name: str, known: Mapping[str, Setting], path: str | None, settings: Mapping[str, Any], **decided: Any
 ) -> JobConfig:
-    """The config of a run of one method.
+    """The config of a run of one method: settings win over a TOML file, and `decided` over both.
 
-    Args:
-        name: The method.
-        known: The settings that a TOML file may hold, beside the method's name: `TRAINING`, say.
-        path: The TOML file, or None.
-        settings: Values by name, which win.
-        decided: Values that nobody may choose.
+    `known` are the settings that the file may hold, beside the method's name.
     """
     return read_config(path, {**settings, METHOD: name, **decided}, (*known, METHOD))
 

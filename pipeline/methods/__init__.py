@@ -16,11 +16,7 @@ METHODS: dict[str, Method[Any, Any]] = {}
 
 
 def register(method: Method[Any, Any]) -> None:
-    """Adds a method.
-
-    Raises:
-        ValueError: The name is taken.
-    """
+    """Adds a method, whose name has to be new."""
     if method.name in METHODS:
         raise ValueError(
             f'Expected a new name, got name={method.name!r}, which is taken. Give the method another one.'

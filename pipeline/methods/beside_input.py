@@ -23,11 +23,7 @@ from transforms.read.errors import RestrictedError
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
-    """Refuses texts that are the records.
-
-    Raises:
-        ValueError: A file is one of the input, whatever its names are, or lies in a folder of the input.
-    """
+    """Refuses texts that are the records, whatever their names are, or that lie in a folder of them."""
     places = tuple(_input_paths(declared))
     read = {identity for place in places for identity in identities_of(place)}
     folders = tuple(os.path.join(_place(place), '') for place in places)
@@ -65,11 +61,7 @@ def rows_of_texts(
     label_field: str | None = None,
     attributes: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Record | Rejection]]:
-    """(file, row) of files of public texts, by the rules of the input but for its columns of labels.
-
-    Raises:
-        ValueError: A file lacks a column, or is damaged.
-    """
+    """(file, row) of files of public texts, by the rules of the input but for its columns of labels."""
     labels = tuple(label for label in declared.label_values if label is not None)
     fields = RecordFields(
         text=declared.text_field, label=label_field, attributes=attributes, dialect=dialect_of(declared)

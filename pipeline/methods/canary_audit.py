@@ -72,11 +72,7 @@ def audit[R: Run](
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> CanaryAudit:
-    """The audit from the settings to the verdict; no budget is charged.
-
-    Raises:
-        ValueError: Too few canaries, or settings that the audit cannot take.
-    """
+    """The audit from the settings to the verdict; no budget is charged."""
     check(run, canaries)
     proven = of_method.guarantee(run)
     coins = one_run.coins(canaries, seed)

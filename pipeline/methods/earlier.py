@@ -26,10 +26,6 @@ def origin_of_texts(place: str, name: str) -> TextOrigin:
     Of a folder these lie in it. Of files they may lie beside them or in any folder above; the nearest one
     counts. Of files without either nothing but the curator's word is known.
 
-    Args:
-        place: Folder of a finished run, or files like those of --input.
-        name: Its name in errors: the flag without dashes.
-
     Raises:
         FileNotFoundError: There is nothing.
         ValueError: A release states no (epsilon, delta), or its report or its card is damaged.
@@ -111,14 +107,6 @@ def check(
 
     A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to
     none says so: of both the report says that no sum of a ledger has them.
-
-    Args:
-        releases: All that would go into a run.
-        what: Name in errors of the one that was given: 'a corpus'.
-        place: Its folder or files.
-        name: The flag of the place without dashes.
-        dataset: The dataset that the run is charged to.
-        ledger: Its ledger.
 
     Raises:
         ValueError: The ledger does not hold a charge that a release claims.

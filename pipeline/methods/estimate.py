@@ -52,7 +52,6 @@ class Estimate:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all work; None where a part of it is not known."""
         if self.training_hours is None or self.decoding_hours is None:
             return None
         return self.training_hours + self.decoding_hours
@@ -81,11 +80,7 @@ class Estimate:
 
 
 def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes: int) -> Estimate:
-    """Time and memory of a run on this machine.
-
-    Raises:
-        ValueError: The speed file of an earlier run is damaged.
-    """
+    """Time and memory of a run on this machine."""
     known = {work: known_speed(model, dtype, work) for work in tokens}
 
     def hours(work: Work) -> float | None:

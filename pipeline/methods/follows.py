@@ -85,10 +85,7 @@ def typical_tokens(own: Prompt) -> int:
 def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]:
     """The caps of a text and of a prompt, where nobody gave them.
 
-    Args:
-        asked: The run, with declared words of a typical record.
-        texts_in_prompt: Texts that a prompt shows, each as long as the cap if there is one, and of typical
-            length if there are several.
+    Of the texts that a prompt shows one is as long as the cap, and each of several is of typical length.
     """
     own: Prompt = asked.method
     if own.typical_words is None:

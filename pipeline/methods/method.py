@@ -53,11 +53,11 @@ class RunPlan(abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self) -> str:
-        """The guarantee in a few words."""
+        pass
 
     @abc.abstractmethod
     def size(self) -> str:
-        """The size of the run, in a few words."""
+        pass
 
     def written_texts(self) -> int | None:
         """Texts of the corpus, about; None where public numbers do not tell."""
@@ -72,7 +72,6 @@ class RunPlan(abc.ABC):
         """(name, value) of each line of the plan's table, but for its warnings."""
 
     def to_json(self) -> str:
-        """The plan as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
     def _repr_html_(self) -> str:
@@ -153,7 +152,6 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
     """
 
@@ -166,8 +164,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     """One way from records to a corpus: stateless, and known by the name in its settings.
 
     Attributes:
-        settings: The class of its settings.
-        summary: Its work in one sentence, for `--help`.
         instead: Remedy in place of a setting that other methods have and it lacks, by the setting's
             name: one sentence or two. A setting that is not listed is refused with its panel's name.
         open_steps: Labels of steps whose errors are of the model or without data, so that they
@@ -175,7 +171,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         memory_setting: The setting to lower where memory is short, beside those of lengths.
         needs_only_records: True if it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
-        scores: Scores of its texts in measured runs.
     """
 
     settings: type[M]
@@ -188,7 +183,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @property
     def name(self) -> str:
-        """Name of the flag --method."""
         return self.settings.name
 
     # --- Before a run ---------------------------------------------------------------
@@ -198,9 +192,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
         Asked where --typical-words or --examples is given. Only public numbers decide, and what was given
         stays.
-
-        Raises:
-            ValueError: No budget pays for the texts wanted.
         """
         return {}
 
@@ -239,16 +230,9 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     def fitting(
         self, run: R, has_room: HasRoom, order: float, *, reaches: bool = True
     ) -> tuple[FittingSetting, ...] | None:
-        """Settings of which each alone would make a run fit that does not: a smaller epsilon, if anything.
+        """Settings of which each alone would make a run fit that does not; None: a higher order is enough.
 
-        Args:
-            run: The run.
-            has_room: True if the dataset has room for the run with other values of settings.
-            order: The Rényi order at which the ledger keeps the dataset's budget.
-            reaches: True if the run's orders reach it.
-
-        Returns:
-            The settings; None where a higher order is enough.
+        `order` is the Rényi order of the ledger's budget, and `reaches` says whether the run's reach it.
         """
         if run.budget.epsilon is None:
             return ()  # more noise would fit, and how much depends on what it is wanted for
@@ -267,19 +251,11 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def digests(self, run: R) -> Mapping[str, str]:
-        """Digest of each thing that it depends on beside settings, input and code, by the name in `run.json`.
-
-        Names are those of `pipeline.run.identity.CHANGES`.
-        """
+        """Digest of each thing that it depends on beside settings, input and code, by `identity.CHANGES`."""
 
     @abc.abstractmethod
     def prepare(self, run: R) -> Any:
-        """Settings for workers, picklable; looks at models and prompts before anything is paid.
-
-        Raises:
-            ValueError: A prompt does not fit.
-            FileNotFoundError: A file of the model is not there.
-        """
+        """Settings for workers, picklable; looks at models and prompts before anything is paid."""
 
     @abc.abstractmethod
     def generate(self, run: R, prepared: Any, records: 'beam.PCollection[Record]') -> Generated:

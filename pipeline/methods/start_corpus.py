@@ -21,13 +21,6 @@ def read_start(place: str, declared: Input, name: str, *, labelled: bool = False
 
     Truncated examples of a release, and rows that are no records of the run's rules, are left out.
 
-    Args:
-        place: Folder of a finished run, or files like those of --input.
-        declared: The input, for the columns and the labels.
-        name: Its name in errors: the flag without dashes.
-        labelled: True if each text needs a declared label. Without, those of files have none, and one that
-            the run does not declare is left out.
-
     Raises:
         FileNotFoundError: There is nothing.
         ValueError: A file is the input's, damaged, or no corpus; there is no text, or there are too many; one
@@ -94,10 +87,6 @@ def digest(texts: Sequence[Candidate]) -> str:
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
-    """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
-
-    Raises:
-        ValueError: The ledger does not hold a charge that the release, or what went into it, claims.
-    """
+    """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere."""
     if start is not None:
         earlier.check(earlier.origin_of_texts(start, name).releases, 'a corpus', start, name, dataset, ledger)

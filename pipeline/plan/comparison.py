@@ -77,16 +77,11 @@ class Comparison:
     worth: str = WORTH
 
     def to_json(self) -> str:
-        """The comparison as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
 
 def compare(given: Mapping[str, Any]) -> Comparison:
-    """Every method with the given settings, of which each takes those that it has.
-
-    Raises:
-        ValueError: No method fits, all for the same reason, which is of the request.
-    """
+    """Every method with the given settings, of which each takes those that it has."""
     found: list[Compared] = []
     errors: list[ValueError] = []
     for method in methods.METHODS.values():

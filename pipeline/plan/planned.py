@@ -8,12 +8,7 @@ from pipeline.settings.job_config import JobConfig
 
 
 def planned(config: JobConfig[Any]) -> RunPlan:
-    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
-
-    Raises:
-        ValueError: The settings do not fit, or the ledger does not know the dataset.
-        ConnectionError: The ledger is not there.
-    """
+    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named."""
     run, answer = methods.solve(config), None
     method = methods.of(run)
     if run.budget.dataset is not None:

@@ -21,12 +21,7 @@ with epy.lazy_imports():
 
 
 def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
-    """Texts of all well-formed rows, in the order of files and rows.
-
-    Raises:
-        FileNotFoundError: A pattern names no file.
-        ValueError: The column is missing, or no row is well formed.
-    """
+    """Texts of all well-formed rows, in the order of files and rows."""
     rules = read.RecordRules(fields=fields)
     files = read.check_input(pattern, rules.fields)
     texts = [record.text for file in files for record in _records(file.path, rules)]
@@ -59,10 +54,6 @@ def make_centers(
 
     Centres for `tfidf` get an embedder of their own, fitted on the same texts; every other embedder is one
     that was made before. The `centers` of `settings` are not read.
-
-    Raises:
-        FileExistsError: The folder holds something.
-        ValueError: A setting is out of range.
     """
     check_folder(folder)
     if settings.embedder == 'tfidf':

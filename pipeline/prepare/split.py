@@ -48,11 +48,6 @@ def split(
             run compares them; without a column of ids, rows of one text.
         test_share: Probability with which a unit is set apart.
         key: Key of the hash.
-
-    Raises:
-        ValueError: A share outside (0, 1), a missing column, two files of one name, a damaged file.
-        FileExistsError: The folder is there.
-        FileNotFoundError: A pattern names no file.
     """
     if not 0 < test_share < 1:
         raise ValueError(

@@ -74,7 +74,6 @@ class JobConfig[M: MethodSettings]:
 
     @property
     def delta(self) -> float:
-        """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
         delta = delta_of(self.input, self.budget)
         assert delta is not None  # checked when built
         return delta

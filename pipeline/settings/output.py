@@ -58,10 +58,8 @@ class Output(panel.Panel):
 
     @property
     def curator(self) -> str:
-        """The work directory as given, or `OUTPUT.curator`."""
         return self.work_dir or f'{str(self.output).rstrip("/")}.curator'
 
     @property
     def name(self) -> str:
-        """The run id as given, or the output folder's name."""
         return self.run_id or re.sub(r'[^A-Za-z0-9._-]', '-', str(self.output).rstrip('/').split('/')[-1])

@@ -135,12 +135,10 @@ def _matches(value: Any, option: Any) -> bool:
 
 
 def refuse(panels: Iterable[Panel], names: Mapping[str, str], *, beside: str) -> None:
-    """Refuses settings that have another value than their default; a name that no panel has is left out.
+    """Refuses settings that have another value than their default, by their name, with the reason.
 
-    Args:
-        panels: Panels in which they are looked up.
-        names: Why they are refused, by the name of the setting.
-        beside: The setting that they do not go with, as errors show it.
+    They are looked up in the panels; a name that none has is left out. `beside` is the setting that they do
+    not go with, as errors show it.
     """
     fields = {field.name: (panel, field) for panel in panels for field in dataclasses.fields(panel)}
     for name, why in names.items():

@@ -96,12 +96,7 @@ class Structured(Prompt):
 
     @functools.cached_property
     def structure(self) -> 'Structure | None':
-        """The structure of every example, its automaton built; None for any text. Reads the named file.
-
-        Raises:
-            FileNotFoundError: The file of the schema is not there.
-            ValueError: The schema or the pattern is malformed, or has what is not enforced.
-        """
+        """The structure of every example, its automaton built; None for any text. Reads the named file."""
         if self.json_schema is None and self.regex is None:
             return None
         # Needs NumPy: --help answers at once.

@@ -55,12 +55,10 @@ class Answers:
 
     @property
     def label_field(self) -> str | None:
-        """Column of the label; None where there is none, or several."""
         return self.label_columns[0] if len(self.label_columns) == 1 else None
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Columns of attributes; empty where at most one column is the label."""
         return self.label_columns if len(self.label_columns) > 1 else ()
 
     def settings(self) -> dict[str, Any]:

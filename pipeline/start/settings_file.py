@@ -31,11 +31,7 @@ class Started:
 
 
 def write(answers: Answers, method: str | None, model: str | None, path: str) -> Started:
-    """Writes the settings that follow from answers; None stands for the method and the model that suit.
-
-    Raises:
-        ValueError: No method fits, or settings do not go together.
-    """
+    """Writes the settings that follow from answers; None stands for the method and the model that suit."""
     answered = answers.settings()
     followed = {'model': _model()} if model is None else {}
     if model is not None:

@@ -29,8 +29,6 @@ class VotingRun(Run[VotingSettings]):
     """A run of votes on texts that it samples, or that are given.
 
     Attributes:
-        params: The mechanism, with the noise solved for where epsilon was given.
-        sizes: Rounds, candidates and what else follows from public numbers.
         start: The list of the first round where it is given; empty where it is sampled.
         examples: Texts that the corpus should have.
         texts_per_label: Texts that are sampled for each label in each round, and last those after the last
@@ -78,11 +76,7 @@ class VotingRun(Run[VotingSettings]):
 
 
 def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
-    """The run of texts that are sampled.
-
-    Raises:
-        ValueError: A setting out of range, an epsilon that no noise gives, or a start that is no corpus.
-    """
+    """The run of texts that are sampled."""
     own, labels = config.method, len(config.input.label_values)
     sizes = own.sizes(config.input, config.budget, config.delta)
     # A given list takes the place of what the first round would sample.
@@ -102,7 +96,7 @@ def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
 
 
 def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
-    """The run of one round on texts that are given; errors as of `solve_evolution`."""
+    """The run of one round on texts that are given."""
     own, corpus = config.method, str(config.method.corpus)
     start = _given(config, corpus, 'corpus')
     params = own.mechanism(config.input, config.budget, config.delta, len(start))

@@ -163,7 +163,6 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
 
     @property
     def rows_together(self) -> int:
-        """Rows that are sampled together. Public."""
         return self.micro_batch_size or ROWS_TOGETHER
 
 

@@ -61,13 +61,7 @@ def card_of_texts(folder: str) -> AdapterCard | None:
 def with_adapter(
     config: JobConfig[FineTuneSettings],
 ) -> tuple[JobConfig[FineTuneSettings], AdapterCard]:
-    """(the config with what the card of its adapter says, the card).
-
-    Raises:
-        ValueError: It gives what the card says, or what only training has; the adapter is of another model,
-            of other weights, or not the one that its card names.
-        FileNotFoundError: There is no card.
-    """
+    """(the config with what the card of its adapter says, the card)."""
     place = config.method.adapter
     assert place is not None
     why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
@@ -94,12 +88,7 @@ def released_adapter(model: Model, place: str | None) -> ReleasedAdapter | None:
 
 
 def checked_card(model: Model, place: str) -> AdapterCard:
-    """The card of an adapter that goes with a model, after a look at both of its files.
-
-    Raises:
-        ValueError: It is of another model, of other weights, or not the one that its card names.
-        FileNotFoundError: There is no card.
-    """
+    """The card of an adapter that goes with a model and its weights, after a look at both of its files."""
     card = read_card(place)
     check_model(model, card, place)
     if (found := checkpoint_digest(model.checkpoint_path)) != card.weights:

@@ -121,15 +121,7 @@ def card(
     privacy_report: PrivacyReport,
     label_counts: tuple[int, ...] | None = None,
 ) -> AdapterCard:
-    """The card of the adapter that a run trained.
-
-    Args:
-        run: The run.
-        prepared: Its settings.
-        factors: SHA-256 of the file of the factors.
-        privacy_report: Its releasable report.
-        label_counts: Released noisy counts of the labels, where the run counted them.
-    """
+    """The card of the adapter that a run trained, whose factors' file has this SHA-256."""
     own, entry = run.method, privacy_report.ledger
     assert privacy_report.epsilon is not None  # every report of fine-tuning has one
     prompt = {name: getattr(own, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}

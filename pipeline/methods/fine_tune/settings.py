@@ -192,7 +192,6 @@ class Tuning(panel.Panel):
 
     @property
     def free_steps(self) -> int:
-        """Steps before the first private one."""
         return 0 if self.warm_start is None else self.warm_steps
 
 
@@ -239,7 +238,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         self.texts_of_labels(declared)
 
     def _check_label_mix_rho(self, declared: Input) -> None:
-        """Refuses to pay for a mix of labels that nothing would follow from."""
         if self.label_mix:
             raise ValueError(
                 f'Expected either label_mix or label_mix_rho, got label_mix={list(self.label_mix)!r}, '
@@ -279,7 +277,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def rows_together(self) -> int:
-        """Texts that are sampled together. Public."""
         return self.micro_batch_size or TEXTS_TOGETHER
 
     def units_together(self, *, on_accelerator: bool) -> int:
@@ -320,7 +317,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         )
 
     def wanted_texts(self, labels: int) -> int:
-        """Texts of so many labels together."""
         return self.examples_per_label * labels if self.examples is None else self.examples
 
     def texts_of_labels(self, declared: Input, released: Sequence[int] | None = None) -> tuple[int, ...]:

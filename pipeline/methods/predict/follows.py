@@ -30,14 +30,7 @@ _SCORED = {'clip_bound': 2.8, 'shift_bound': 0.8, 'temperature': 0.8}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writing:
-    """The texts of a run with batches of one size.
-
-    Attributes:
-        batch_size: s.
-        batches: Number of batches of all records, labels together.
-        batch_tokens: Cap on the tokens of a batch.
-        texts: Number of texts of typical length, of all batches, the cut one of each among them.
-    """
+    """The texts of a run with batches of one size, of typical length, the cut one of each batch too."""
 
     batch_size: int
     batches: int

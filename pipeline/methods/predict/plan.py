@@ -160,7 +160,6 @@ class PredictionPlan(RunPlan):
         return rows
 
     def _sampled_from(self) -> str:
-        """The tokens that a private one may be."""
         if self.public_top_k is None:
             return 'the whole vocabulary'
         return f'the {self.public_top_k:,} most probable public tokens'
@@ -317,10 +316,7 @@ def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[Fittin
 
 
 def fitting_order(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...] | None:
-    """The same for a run whose orders do not reach the dataset's; None where a higher ω is enough.
-
-    At more orders an epsilon buys more, which need not fit.
-    """
+    """The same for a run whose orders do not reach the dataset's; None where a higher ω is enough."""
     omega = reaching(order)
     if has_room({'omega': omega}):
         return None

@@ -13,21 +13,11 @@ from transforms.read import InputFile, list_input
 
 
 def read_reference(config: Config, text_limit: int | None = None) -> Reference | None:
-    """The reference that --reference names; None without it.
+    """The reference that --reference names; None without it. Texts are cut to `text_limit` characters.
 
     Rows that are no records of the run's rules (blank, longer than max_record_bytes, of a label that is
     not declared) are left out, as they would be of the input, and so are truncated, blank and short
     examples of an earlier release.
-
-    Args:
-        config: The run.
-        text_limit: Characters of a text that any prompt could use.
-
-    Raises:
-        ValueError: A file that is one of the input, lacks a column or is damaged; fewer than M
-            texts for a label; a release that states no (epsilon, delta); a column of labels where
-            the run, or the reference, has none.
-        FileNotFoundError: No such file.
     """
     if config.method.reference is None:
         return None

@@ -253,7 +253,6 @@ class Clusters(panel.Panel):
 
     @property
     def centers_path(self) -> pathlib.Path:
-        """The folder of the public centres."""
         return pathlib.Path(self.centers) if self.centers else bundled.FOLDER / 'centers'
 
 
