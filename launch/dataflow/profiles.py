@@ -42,19 +42,6 @@ class Profile:
     needs_zone: bool = False
     disk_size_gb: int = 100
 
-    def __post_init__(self) -> None:
-        if (self.accelerator is None) == (self.worker_accelerator is None):
-            raise ValueError(
-                'Expected either accelerator or worker_accelerator, got '
-                f'accelerator={self.accelerator!r}, worker_accelerator={self.worker_accelerator!r}. '
-                'Give one of them: a hint for one step, or a service option for all workers.'
-            )
-        if self.worker_accelerator is not None and self.machine_type is None:
-            raise ValueError(
-                f'Expected a machine_type with worker_accelerator={self.worker_accelerator!r}, got None. '
-                'Name the machine type that has the accelerator.'
-            )
-
 
 # JAX for CUDA 12 needs a driver of 525 or newer: 5xx asks for one.
 PROFILES: Mapping[str, Profile] = types.MappingProxyType({
@@ -95,9 +82,6 @@ class Place:
     gbek: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ('project', 'region'):
-            if not getattr(self, name):
-                raise ValueError(f'Expected a {name}, got {name}={getattr(self, name)!r}. Give --{name}.')
         if not _IMAGE.fullmatch(self.image):
             raise ValueError(
                 f'Expected an image with a tag or a digest, got image={self.image!r}. Give '

@@ -19,12 +19,6 @@ OF_EVERY_RUN = (
     'record_id_field', 'records', 'sample_rate', 'max_record_bytes', 'keep_rejected', 'unit',
     'examples_per_context', 'epsilon',
 )  # fmt: skip
-# Settings that no report shows: paths, what the report says elsewhere, and where a run is carried out.
-HIDDEN = frozenset({
-    'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
-    'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
-    'accelerator',
-})  # fmt: skip
 
 
 def names_of(mechanism: Any) -> tuple[str, ...]:

@@ -90,12 +90,10 @@ def compare(given: Mapping[str, Any]) -> Comparison:
         own = {name: value for name, value in given.items() if name in settings_of(method.name)}
         try:
             config = job_config(**{**own, METHOD: method.name})
-            run_plan = planned(config)
+            found.append(_compared(method, config, planned(config)))
         except ValueError as error:
             errors.append(error)
             found.append(_unfit(method, given, str(error)))
-            continue
-        found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
         # The request is wrong, and no method.
         raise errors[0]

@@ -106,19 +106,24 @@ class TextVotes(panel.Panel):
             form_share=self.form_share,
         )
 
-    def check_noise(self, budget: Budget) -> None:
-        """Refuses a run whose noise is given twice, or not at all."""
+    def check_votes(self, declared: Input, budget: Budget) -> None:
+        """Refuses noise that is given twice or not at all, and units that are not declared."""
         if (budget.epsilon is None) == (self.vote_noise is None):
             raise ValueError(
                 f'Expected either epsilon or vote_noise, got epsilon={budget.epsilon!r}, '
                 f'vote_noise={self.vote_noise!r}. Each follows from the other: give one.'
+            )
+        if declared.records is None:
+            raise ValueError(
+                'Expected a declared number of units for votes on texts, got records=None. Give --records N '
+                '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
             )
 
     def vote_params(self, rounds: int, nearest: int, budget: Budget, delta: float) -> TextVoteParams:
         """The mechanism, with the noise solved for where epsilon was given."""
         noise = self.vote_noise
         if noise is None:
-            assert budget.epsilon is not None  # `check_noise`
+            assert budget.epsilon is not None  # `check_votes`
             noise = text_votes.solve_noise_scale(
                 epsilon=budget.epsilon,
                 delta=delta,
@@ -133,11 +138,3 @@ class TextVotes(panel.Panel):
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,
         )
-
-    def check_units(self, declared: Input) -> None:
-        """Refuses a run without a declared number of units, from which defaults and the plan follow."""
-        if declared.records is None:
-            raise ValueError(
-                'Expected a declared number of units for votes on texts, got records=None. Give --records N '
-                '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
-            )

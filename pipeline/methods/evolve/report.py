@@ -28,12 +28,6 @@ SHOWN_OF_REFINING = (
     *report_settings.OF_EVERY_RUN,
     *_OF_VOTES, 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
-# Paths of the curator's machine, addresses in the curator's network, and what settings that are shown follow
-# from.
-HIDDEN = report_settings.HIDDEN | {
-    'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words',
-}  # fmt: skip
-HIDDEN_OF_REFINING = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema'}
 # The model where it samples nothing and embeds nothing.
 _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 

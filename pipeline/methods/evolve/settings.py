@@ -121,8 +121,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
         self.label_attributes(declared)
         _ = self.structure  # a schema checks itself
-        self.check_noise(budget)
-        self.check_units(declared)
+        self.check_votes(declared, budget)
         if self.endpoint is not None and self.structure is not None:
             raise ValueError(
                 'Expected no structure with an endpoint, got endpoint and json_schema, regex or grammar. '
@@ -136,9 +135,9 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
 
     def sizes(self, declared: Input, budget: Budget, delta: float) -> Defaults:
         """Rounds, candidates and what else follows from public numbers where nobody gave it."""
-        assert declared.sampled_records is not None  # `check_units`
+        assert declared.sampled_records is not None  # `check_votes`
         if self.vote_noise is None:
-            assert budget.epsilon is not None  # `check_noise`
+            assert budget.epsilon is not None  # `check_votes`
             rho = normal_pair.rho_from_gaussian(budget.epsilon, delta)
         else:
             rho = TextVoteParams(rounds=self.rounds or 1, noise_scale=self.vote_noise).rho
@@ -198,8 +197,7 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
                 'Expected a corpus to refine, got corpus=None. Give `dp-corpus refine CORPUS`, or --corpus '
                 'CORPUS.'
             )
-        self.check_noise(budget)
-        self.check_units(declared)
+        self.check_votes(declared, budget)
 
     def extras(self, *, is_local: bool) -> tuple[str, ...]:
         return self.embedder_extras
@@ -209,7 +207,7 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         found = self.vote_params(1, self.nearest or 1, budget, delta)
         if self.nearest is not None:
             return found
-        assert declared.sampled_records is not None  # `check_units`
+        assert declared.sampled_records is not None  # `check_votes`
         nearest = nearest_for(
             records=round(declared.sampled_records),
             candidates=texts,

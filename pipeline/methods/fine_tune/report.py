@@ -38,8 +38,6 @@ SHOWN = (
     'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size',
     'shards',
 )  # fmt: skip
-# Paths of the curator's machine, and what the settings that are shown follow from.
-HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
 def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:

@@ -30,8 +30,6 @@ SHOWN = (
     'max_example_tokens', 'min_example_tokens', 'max_batch_tokens', 'model', 'dtype', 'micro_batch_size',
     'shards',
 )  # fmt: skip
-# Paths of the curator's machine, and what the settings that are shown follow from.
-HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}
 
 
 def facts(

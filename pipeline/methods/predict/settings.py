@@ -187,32 +187,6 @@ class Votes(panel.Panel):
         """The aggregate as it is accounted for."""
         return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
 
-    @property
-    def bound_of_shift(self) -> float:
-        """c₂ as given, or the default of individual accounting."""
-        return INDIVIDUAL_DIFFERENCE.default_shift_bound if self.shift_bound is None else self.shift_bound
-
-    @property
-    def bound(self) -> float:
-        """c as given, or what suits the aggregate."""
-        if self.clip_bound is not None:
-            return self.clip_bound
-        return self.strategy.default_clip_bound
-
-    @property
-    def tau(self) -> float:
-        """τ as given, or what suits the aggregate."""
-        if self.temperature is not None:
-            return self.temperature
-        return self.strategy.default_temperature
-
-    @property
-    def top_k_of_tokens(self) -> int | None:
-        """K as given, or what suits the aggregate; None for the whole vocabulary, which 0 asks for."""
-        if self.public_top_k is not None:
-            return self.public_top_k or None
-        return self.strategy.default_public_top_k
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clusters(panel.Panel):
@@ -376,7 +350,9 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
 
     def unsolved(self, budget: Budget) -> MechanismParams:
         """The mechanism as far as it is given: of what epsilon is solved for it has any value."""
-        if self.is_individual and self.top_k_of_tokens is None:
+        # 0 asks for the whole vocabulary.
+        public_top_k = _or(self.public_top_k, self.strategy.default_public_top_k) or None
+        if self.is_individual and public_top_k is None:
             raise ValueError(
                 'Expected public_top_k >= 1 with individual accounting, got '
                 f'public_top_k={self.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
@@ -386,18 +362,18 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         if self.is_individual:
             of_accounting = {
                 'accounting': 'individual',
-                'shift_bound': self.bound_of_shift,
+                'shift_bound': _or(self.shift_bound, INDIVIDUAL_DIFFERENCE.default_shift_bound),
                 'context_budget': 1.0,
                 'omega': _or(self.omega, 1.5),
             }
         return MechanismParams(
             batch_size=self.batch_size,
-            clip_bound=self.bound,
-            temperature=self.tau,
+            clip_bound=_or(self.clip_bound, self.strategy.default_clip_bound),
+            temperature=_or(self.temperature, self.strategy.default_temperature),
             threshold=self.threshold,
             threshold_noise_scale=self.threshold_noise_scale,
             public_temperature=self.public_temperature,
-            public_top_k=self.top_k_of_tokens,
+            public_top_k=public_top_k,
             max_example_tokens=self.max_example_tokens,
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,

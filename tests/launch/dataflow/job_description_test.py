@@ -226,16 +226,6 @@ def test_workers(right_fitted: Built) -> None:
     assert staged <= {'submission_environment_dependencies.txt'}
 
 
-def test_the_two_ways_to_an_accelerator_exclude_each_other() -> None:
-    both = {'accelerator': 'type:nvidia-l4;count:1', 'worker_accelerator': 'type:nvidia-l4;count:1'}
-    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
-        profiles.Profile(jax='cuda12', machine_type='g2-standard-8', **both)
-    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
-        profiles.Profile(jax='cuda12')
-    with pytest.raises(ValueError, match='machine_type'):
-        profiles.Profile(jax='cuda12', worker_accelerator='type:nvidia-l4;count:1')
-
-
 @pytest.mark.run
 def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     """A Flex Template's launcher must not wait, and is done although no report is there yet."""
