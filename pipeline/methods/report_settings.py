@@ -4,7 +4,7 @@ Paths tell the layout of the curator's machine, and nothing about the guarantee.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from models.decoders import family
@@ -21,14 +21,9 @@ OF_EVERY_RUN = (
 )  # fmt: skip
 
 
-def names_of(mechanism: Any) -> tuple[str, ...]:
-    """Names of the settings that the guarantee depends on: the fields of a mechanism's parameters."""
-    return tuple(field.name for field in dataclasses.fields(mechanism))
-
-
-def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:
-    """The values of settings, in the order of their names, but for those of the mechanism."""
-    values = config.settings()
+def shown(config: JobConfig, names: Iterable[str], mechanism: Any) -> dict[str, Any]:
+    """The values of settings, in the order of their names, but for those that are fields of the mechanism."""
+    values, of_mechanism = config.settings(), {field.name for field in dataclasses.fields(mechanism)}
     found = {name: values[name] for name in names if name not in of_mechanism}
     return {name: ', '.join(value) if isinstance(value, tuple) else value for name, value in found.items()}
 

@@ -17,7 +17,7 @@ from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
 from pipeline import methods
-from pipeline.asked.config import job_config, read_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
 from pipeline.methods.fine_tune import released
@@ -395,12 +395,3 @@ def test_a_run_is_resumed_with_its_own_adapter_alone(trained: pathlib.Path, tmp_
     rewrite(place, lambda leaf, _: np.zeros(leaf.shape))
     with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter'):
         launch(run, [])
-
-
-def test_a_method_has_to_be_named_for_votes_with_an_adapter(trained: pathlib.Path) -> None:
-    place = str(trained / 'strong')
-    assert read_config(None, {'adapter': place}).method.name == 'fine-tune'
-    given = {'adapter': place, 'method': 'predict', 'epsilon': 1.0, 'delta': 1e-2}
-    assert read_config(None, given).method.name == 'predict'
-    with pytest.raises(ValueError, match='Expected delta or a declared number'):
-        read_config(None, {'adapter': place, 'method': 'predict', 'epsilon': 1.0})

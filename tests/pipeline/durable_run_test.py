@@ -33,7 +33,7 @@ from pipeline.asked.config import read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
-from tests import beam_looks, fork_server
+from tests import beam_looks, fork_server, launched
 from tests.object_store import object_store
 from transforms import batch_files, durable, restricted, run_files, write
 
@@ -693,7 +693,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
         folders.prepare(methods.solve(remote, launch=True))
         generation, _ = objects['bucket/out.curator/run.key']
         objects['bucket/out.curator/run.key'] = generation, (local.work_dir / 'run.key').read_bytes()
-        launch(remote, [])
+        launched.launch(remote, [])
 
         def same_as_local() -> bool:
             places = ('out/data/', 'out.curator/batches/', 'out.curator/losses/', 'out.curator/restricted')
@@ -707,7 +707,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
         for name in lost:
             del objects[name]
         kept = dict(objects)
-        launch(remote, [])
+        launched.launch(remote, [])
         assert same_as_local() and set(lost) < set(objects)
         assert {name: objects[name] for name in kept} == kept, 'a finished object is written again'
 

@@ -177,9 +177,10 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=f'{because}; with few records its votes are the noisiest.')
 
 
-def needed_memory(own: EvolveSettings | RefineSettings, dtype: Dtype) -> int:
+def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes that weights and the texts of a batch take at the least."""
-    item_bytes, embeds = ITEM_BYTES[dtype], own.embedder == 'decoder'
+    own, item_bytes = run.method, ITEM_BYTES[dtype]
+    embeds = own.embedder == 'decoder'
     if isinstance(own, RefineSettings):
         return own.model_sizes.num_parameters * item_bytes if embeds else 0
     if own.endpoint is not None and not embeds:

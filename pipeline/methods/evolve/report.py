@@ -44,17 +44,17 @@ def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     )
 
 
-def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: VotingRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own, sizes, stated = run.method, run.sizes, (*of_mechanism, 'vote_noise')
+    own, sizes = run.method, run.sizes
     if isinstance(own, RefineSettings):
-        found = report_settings.shown(run.config, SHOWN_OF_REFINING, stated)
+        found = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
         found |= {'embedder': own.shown_embedder, 'keep': run.examples}
         uses_model = own.embedder == 'decoder'
         if not run.input.attributes:
             del found['attributes']
     else:
-        found = report_settings.shown(run.config, SHOWN, stated)
+        found = report_settings.shown(run.config, SHOWN, run.params)
         found |= {
             'embedder': own.shown_embedder,
             'candidates': sizes.candidates,
@@ -68,9 +68,9 @@ def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         uses_model = own.endpoint is None
         if uses_model:
             del found['endpoint_model']
-    if not uses_model:
-        for name in _OF_MODEL:
-            found.pop(name, None)
+    # The noise scale of the mechanism is the noise.
+    for name in ('vote_noise', *(() if uses_model else _OF_MODEL)):
+        found.pop(name, None)
     return found
 
 

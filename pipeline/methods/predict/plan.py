@@ -18,7 +18,6 @@ from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.method import ITEM_BYTES, LAST_RANK, RunPlan, Score, Standing, delta_warning
 from pipeline.methods.predict import follows
 from pipeline.methods.predict.run import Config, PredictionRun
-from pipeline.methods.predict.settings import PredictSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,21 +289,31 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=because)
 
 
-def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
+def needed_memory(run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
-    sizes, item_bytes = own.model_sizes, ITEM_BYTES[dtype]
+    own, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
     slots = own.max_prompt_tokens + own.max_example_tokens
     cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
     return sizes.num_parameters * item_bytes + cache // devices
 
 
-def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
-    """Settings of which each alone would make a run fit that does not.
+def fitting(
+    run: PredictionRun, has_room: HasRoom, order: float, *, reaches: bool = True
+) -> tuple[FittingSetting, ...] | None:
+    """Settings of which each alone would make a run fit that does not; None where a higher ω is enough.
 
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
     """
-    given = _given_by(run)
+    given = 'epsilon'
+    if run.budget.epsilon is None:
+        given = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
+    if not reaches:
+        omega = reaching(order)
+        if has_room({'omega': omega}):
+            return None
+        largest = _largest_with(run, has_room, given, omega)
+        return () if largest is None else (largest,)
     found = [_largest(run, has_room, given, order)]
     if given == 'max_private_tokens':
         found.append(_largest(run, has_room, 'clip_bound', order))
@@ -313,22 +322,6 @@ def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[Fittin
             if has_room({'aggregate': 'difference', 'accounting': 'worst-case', **own}):
                 found.append(FittingSetting(name='aggregate', value='difference'))
     return tuple(setting for setting in found if setting is not None)
-
-
-def fitting_order(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...] | None:
-    """The same for a run whose orders do not reach the dataset's; None where a higher ω is enough."""
-    omega = reaching(order)
-    if has_room({'omega': omega}):
-        return None
-    largest = _largest_with(run, has_room, _given_by(run), omega)
-    return () if largest is None else (largest,)
-
-
-def _given_by(run: PredictionRun) -> str:
-    """The setting that a run's budget is given by."""
-    if run.budget.epsilon is not None:
-        return 'epsilon'
-    return 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
 
 
 def _largest(run: PredictionRun, has_room: HasRoom, name: str, order: float) -> FittingSetting | None:

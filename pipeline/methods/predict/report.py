@@ -57,10 +57,10 @@ def facts(
     )
 
 
-def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: PredictionRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     own = run.method
-    found = report_settings.shown(run.config, SHOWN, of_mechanism)
+    found = report_settings.shown(run.config, SHOWN, run.params)
     if own.strategy.takes_reference:
         found['reference'] = (
             'given by the curator'
