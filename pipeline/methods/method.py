@@ -71,6 +71,11 @@ class RunPlan(abc.ABC):
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
 
+    def rows_of_others(self, omega: float | None = None) -> list[tuple[str, str]]:
+        """Lines on this machine and on the ledger, where these are given."""
+        rows = [] if self.estimate is None else self.estimate.rows()
+        return rows if self.budget is None else [*rows, *self.budget.rows(self.delta, omega)]
+
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2)
 

@@ -120,6 +120,16 @@ class Panel:
                     f'--{flag} such a number, or leave it out.'
                 )
 
+    def _check_beside(self, other: str, *names: str) -> None:
+        """Refuses a value of a setting that has a meaning beside another one alone, which is not given."""
+        for name in () if getattr(self, other) else names:
+            if (value := getattr(self, name)) != getattr(type(self), name):
+                raise ValueError(
+                    f'Expected {name} with {other} only, got {name}={value!r}, '
+                    f'{other}={getattr(self, other)!r}. Give --{other.replace("_", "-")} too, or leave it '
+                    'out.'
+                )
+
     def _check_share(self, name: str) -> None:
         if not 0 < (value := getattr(self, name)) <= 1:
             raise ValueError(f'Expected 0 < {name} <= 1, got {name}={value!r}. Give 1 for all, or a share.')

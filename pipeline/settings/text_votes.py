@@ -108,11 +108,7 @@ class TextVotes(panel.Panel):
 
     def check_votes(self, declared: Input, budget: Budget) -> None:
         """Refuses noise that is given twice or not at all, and units that are not declared."""
-        if (budget.epsilon is None) == (self.vote_noise is None):
-            raise ValueError(
-                f'Expected either epsilon or vote_noise, got epsilon={budget.epsilon!r}, '
-                f'vote_noise={self.vote_noise!r}. Each follows from the other: give one.'
-            )
+        budget.check_either('vote_noise', self.vote_noise)
         if declared.records is None:
             raise ValueError(
                 'Expected a declared number of units for votes on texts, got records=None. Give --records N '

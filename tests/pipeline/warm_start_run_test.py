@@ -162,7 +162,9 @@ def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder:
     launch(config(folder, output=str(folder / 'first')), [])
     with pytest.raises(ValueError, match=r"with label='a', labels=\['b', 'c'\]"):
         launch(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
-    with pytest.raises(ValueError, match='Expected texts for warm_steps=3, got warm_start=None'):
+    with pytest.raises(
+        ValueError, match='Expected warm_steps with warm_start only, got warm_steps=3, warm_start=None'
+    ):
         config(folder, warm_start=None, warm_steps=3)
     with pytest.raises(ValueError, match='leave --warm-learning-rate out'):
         config(folder, warm_start=None, warm_steps=50, warm_learning_rate=0.1)

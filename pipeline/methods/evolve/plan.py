@@ -95,11 +95,7 @@ class VotingPlan(RunPlan):
             rows.append(('Sampling', 'at the pace of the endpoint'))
         if self.embedding_hours:
             rows.append(('Embedding', f'about {duration(self.embedding_hours)} of one core'))
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta)
-        return rows
+        return [*rows, *self.rows_of_others()]
 
 
 def plan_run(

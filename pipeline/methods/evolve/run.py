@@ -125,12 +125,9 @@ def _run(
     config: JobConfig[typing.Any],
     *,
     params: TextVoteParams,
-    sizes: Defaults,
-    examples: int,
     texts_per_label: tuple[int, ...],
     start: tuple[Candidate, ...],
-    begun: tuple[Begun, ...],
-    most_tokens: int,
+    **found: typing.Any,
 ) -> VotingRun:
     labels = config.input.label_values
     # A given list counts as a batch of each label.
@@ -145,12 +142,9 @@ def _run(
             noisy_counts=None,
             contexts_rho=0.0,
         ),
-        most_tokens=most_tokens,
         folders=RunFolders(work=(ROUNDS_FOLDER, EMBEDDINGS_FOLDER), output=(ROUNDS_FOLDER,)),
-        begun=begun,
         params=params,
-        sizes=sizes,
         start=start,
-        examples=examples,
         texts_per_label=texts_per_label,
+        **found,
     )

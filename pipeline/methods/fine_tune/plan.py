@@ -108,12 +108,8 @@ class TuningPlan(RunPlan):
             ('Adapter', f'{trained}, {self.adapter_parameters:,} numbers'),
             ('Texts', f'{self.examples:,}, free' if self.examples else 'none; they are free later'),
         ]
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta)
-            rows.append(('', _charge_words(self.budget)))
-        return rows
+        charge = [] if self.budget is None else [('', _charge_words(self.budget))]
+        return [*rows, *self.rows_of_others(), *charge]
 
 
 def plan_run(
@@ -169,10 +165,7 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
             'or --epsilon.'
         )
     if run.method.full:
-        numbers, together = (
-            run.method.model_sizes.adapter_parameters(None),
-            run.units_together,
-        )
+        numbers, together = run.method.model_sizes.adapter_parameters(None), run.units_together
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
         held = f'{trained_memory(run) / 2**30:.1f} GiB'
         found.append(
@@ -240,7 +233,7 @@ def _kept_memory(run: TuningRun, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
     sizes, own = run.method.model_sizes, run.method
     texts = run.budget.examples_per_context * own.max_example_tokens
-    units, ways = _units_of_device(run, devices), 1 + run.wrong_prompts
+    units, ways = -(-run.units_together // devices), 1 + run.wrong_prompts
     tokens = units * ways * (own.max_prompt_tokens + texts)
     labels = len(run.input.label_values)
     if shares_instructions(labels, ways, run.units_together):
@@ -257,11 +250,7 @@ def trained_memory(run: TuningRun, devices: int = 1) -> int:
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
-    return 4 * (7 * numbers + _units_of_device(run, devices) * of_unit)
-
-
-def _units_of_device(run: TuningRun, devices: int) -> int:
-    return -(-run.units_together // devices)
+    return 4 * (7 * numbers + -(-run.units_together // devices) * of_unit)
 
 
 @dataclasses.dataclass(frozen=True)

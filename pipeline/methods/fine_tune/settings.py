@@ -140,13 +140,7 @@ class Tuning(panel.Panel):
             'examples',
             'top_k',
         )
-        if self.warm_start is None:
-            for name in ('warm_steps', 'warm_learning_rate'):
-                if getattr(self, name) != getattr(type(self), name):
-                    raise ValueError(
-                        f'Expected texts for {name}={getattr(self, name)}, got warm_start=None. Give '
-                        f'--warm-start, or leave --{name.replace("_", "-")} out.'
-                    )
+        self._check_beside('warm_start', 'warm_steps', 'warm_learning_rate')
         if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
             raise ValueError(
                 f'Expected examples or examples_per_label, got examples={self.examples}, '
@@ -226,11 +220,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
                 f'Expected a declared number of units with method={NAME!r}, got records=None. Give --records '
                 'N (of users, with --unit user): each is in a step with probability expected_batch_size / N.'
             )
-        if (budget.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(
-                f'Expected either epsilon or noise_multiplier, got epsilon={budget.epsilon!r}, '
-                f'noise_multiplier={self.noise_multiplier!r}. Each follows from the other: give one.'
-            )
+        budget.check_either('noise_multiplier', self.noise_multiplier)
         if self.label_mix_rho is not None:
             self._check_label_mix_rho(declared)
         # The mechanism's settings and a mix of labels check themselves.

@@ -123,11 +123,13 @@ class PredictionPlan(RunPlan):
             ]
         else:
             rows.append(('Private tokens per batch', f'at most {self.max_private_tokens:,}'))
+        top_k = self.public_top_k
+        tokens = 'the whole vocabulary' if top_k is None else f'the {top_k:,} most probable public tokens'
         shift = '' if self.shift_bound is None else f'c₂ = {self.shift_bound:g}, '
         rows += [
             ('All tokens per batch', f'at most {self.max_batch_tokens:,}'),
             ('Bounds, temperature', f'c = {self.clip_bound:g}, {shift}τ = {self.temperature:g}'),
-            ('Sampled from', self._sampled_from()),
+            ('Sampled from', tokens),
         ]
         if self.forced is not None:
             share = self.forced
@@ -152,16 +154,7 @@ class PredictionPlan(RunPlan):
             rows.append(
                 ('Texts', f'about {self.expected_texts:,} of typical length; the last of a batch is cut')
             )
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta, self.omega)
-        return rows
-
-    def _sampled_from(self) -> str:
-        if self.public_top_k is None:
-            return 'the whole vocabulary'
-        return f'the {self.public_top_k:,} most probable public tokens'
+        return [*rows, *self.rows_of_others(self.omega)]
 
 
 def plan_run(
@@ -219,12 +212,9 @@ def plan_run(
 
 def _forced_share(structure: Structure) -> ForcedShare:
     found = structure.automaton
-    shortest, start = min(((found.shortest_ending(start), start) for start in structure.starts), key=_length)
+    endings = ((found.shortest_ending(start), start) for start in structure.starts)
+    shortest, start = min(endings, key=lambda found: len(found[0]))
     return ForcedShare(shortest_bytes=len(shortest), forced_bytes=found.forced_bytes_of(shortest, start))
-
-
-def _length(found: tuple[bytes, int]) -> int:
-    return len(found[0])
 
 
 def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:

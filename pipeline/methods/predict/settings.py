@@ -133,9 +133,9 @@ class Votes(panel.Panel):
                 'has no price that could be charged before it runs. Use another aggregate, or leave the '
                 "ledger out and count the run against the records' budget yourself."
             )
-        self._check_accounting(budget.epsilon)
+        self._check_accounting(budget)
 
-    def _check_accounting(self, epsilon: float | None) -> None:
+    def _check_accounting(self, budget: Budget) -> None:
         if not self.is_individual:
             for name in ('context_budget', 'omega', 'shift_bound'):
                 if (value := getattr(self, name)) is not None:
@@ -145,11 +145,7 @@ class Votes(panel.Panel):
                         f'threshold={self.threshold!r}. Leave it out, or give --accounting individual '
                         '--aggregate difference without --threshold.'
                     )
-            if (epsilon is None) == (self.max_private_tokens is None):
-                raise ValueError(
-                    f'Expected either epsilon or max_private_tokens, got epsilon={epsilon!r}, '
-                    f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
-                )
+            budget.check_either('max_private_tokens', self.max_private_tokens)
             return
         if not AGGREGATES[self.aggregate].takes_reference or self.threshold is not None:
             raise ValueError(
@@ -166,12 +162,8 @@ class Votes(panel.Panel):
                 '--accounting worst-case to charge all contexts the same for each of them; or leave it out, '
                 'and give --max-batch-tokens to end a batch, with --epsilon or --context-budget.'
             )
-        if (epsilon is None) == (self.context_budget is None):
-            raise ValueError(
-                f'Expected either epsilon or context_budget, got epsilon={epsilon!r}, '
-                f'context_budget={self.context_budget!r}. Each follows from the other: give one, or give '
-                '--accounting worst-case with --max-private-tokens.'
-            )
+        more = ', or give --accounting worst-case with --max-private-tokens'
+        budget.check_either('context_budget', self.context_budget, more)
         self._check_finite('context_budget', 'shift_bound')
         self._check_finite('omega', above=1)
 
@@ -210,14 +202,8 @@ class Clusters(panel.Panel):
     )
 
     def check(self) -> None:
-        if self.clusters is None:
-            for name in ('clustering_rho', 'centers', 'embedder'):
-                if (value := getattr(self, name)) != getattr(Clusters, name):
-                    raise ValueError(
-                        f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
-                        'Give --clusters too, or leave it out.'
-                    )
-        elif self.embedder != 'tfidf' and self.centers is None:
+        self._check_beside('clusters', 'clustering_rho', 'centers', 'embedder')
+        if self.embedder != 'tfidf' and self.centers is None:
             raise ValueError(
                 f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
                 'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
@@ -258,12 +244,7 @@ class Reference(panel.Panel):
                 f'Expected reference_rounds 1 or 2, got reference_rounds={self.reference_rounds}. Give 2 for '
                 'a reference from the run itself, or 1.'
             )
-        if self.reference is None and self.reference_label_field is not None:
-            raise ValueError(
-                'Expected reference_label_field with reference only, got '
-                f'reference_label_field={self.reference_label_field!r}, reference=None. Give --reference '
-                'too, or leave it out.'
-            )
+        self._check_beside('reference', 'reference_label_field')
         if self.reference is not None and self.reference_rounds == 2:
             raise ValueError(
                 f'Expected one source of the reference, got reference={self.reference!r}, '
@@ -287,11 +268,7 @@ class Cells(panel.Panel):
     condition_rho: float = _structure('rho of the noisy counts of --condition-on.', 0.005)
 
     def check(self) -> None:
-        if self.condition_rho != Cells.condition_rho and not self.condition_on:
-            raise ValueError(
-                f'Expected condition_rho with condition_on only, got condition_rho={self.condition_rho!r}, '
-                'condition_on=[]. Give --condition-on too, or leave it out.'
-            )
+        self._check_beside('condition_on', 'condition_rho')
         self._check_finite('condition_rho')
 
     @property
