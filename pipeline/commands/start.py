@@ -16,7 +16,6 @@ from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import INPUT_HELP, Input
 from pipeline.start import answers as answers_lib
 from pipeline.start import interview, settings_file
-from pipeline.start.answers import Answers
 from pipeline.start.questions import MOST_QUESTIONS, Questions
 from transforms import places
 
@@ -76,7 +75,7 @@ def start(
     console = terminal.console()
     off_screen.silence_libraries()
     from pipeline.run.record_rules import record_rules
-    from transforms.read import Dialect, Header
+    from transforms.read import Dialect, Header, check_input
 
     of_format = {name: settings[name] for name in _OF_FORMAT if settings[name] is not None}
     text_field = settings['text_field']
@@ -120,13 +119,23 @@ def start(
         'people' if person else 'records', ('10000', '100'),
     )  # fmt: skip
     questions.check(_as_typed(context, files), columns, unread)
-    answers = Answers(
-        records=files, dialect=header.dialect, table=fields.table, text_field=str(text), label_columns=label,
-        labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
-        examples=int(wanted), declared=int(many), typical_words=int(words),
-    )  # fmt: skip
-    interview.check_columns(answers)
-    started = settings_file.write(answers, settings['method'], settings['model'], output)
+    answered = {
+        'input': files,
+        **answers_lib.of_place(header.dialect, fields.table),
+        'text_field': str(text),
+        **answers_lib.of_label(label, declared),
+        **({} if person is None else {'unit': 'user', 'unit_field': person}),
+        'records': int(many),
+        'typical_words': int(words),
+        'corpus_description': str(description),
+        'epsilon': float(spent),
+        'examples': int(wanted),
+    }
+    of_input = {name: answered[name] for name in config.of_panels(Input) if name in answered}
+    with off_screen.unquoted():
+        # Refuses columns that a file lacks.
+        check_input(files, record_rules(Input(**of_input), 'user' if person else 'example').fields)
+    started = settings_file.write(answered, settings['method'], settings['model'], output)
     comparison_terminal.print_comparison(started.compared, console)
     console.print()
     run_plan = comparison.planned(started.config)

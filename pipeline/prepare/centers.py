@@ -7,7 +7,7 @@ records in parallel (`transforms.cluster`).
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from etils import epy
 
@@ -24,19 +24,14 @@ def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
     """Texts of all well-formed rows, in the order of files and rows."""
     rules = read.RecordRules(fields=fields)
     files = read.check_input(pattern, rules.fields)
-    texts = [record.text for file in files for record in _records(file.path, rules)]
+    rows = (row for file in files for row in read.read_place(file.path, rules))
+    texts = [row.text for row in rows if isinstance(row, Record)]
     if not texts:
         raise ValueError(
             f'Expected texts in input={pattern!r}, got none in text_field={fields.text!r}. '
             'Check the column and the format.'
         )
     return texts
-
-
-def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
-    for row in read.read_place(path, rules):
-        if isinstance(row, Record):
-            yield row
 
 
 def check_folder(folder: pathlib.Path) -> None:

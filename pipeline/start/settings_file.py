@@ -16,7 +16,7 @@ from pipeline.asked import config
 from pipeline.methods.follows import Follows
 from pipeline.plan import comparison
 from pipeline.settings.job_config import JobConfig
-from pipeline.start.answers import Answers
+from pipeline.start import answers as answers_lib
 from transforms import places
 
 _WIDTH = 100
@@ -30,13 +30,13 @@ class Started:
     config: JobConfig
 
 
-def write(answers: Answers, method: str | None, model: str | None, path: str) -> Started:
+def write(given: Mapping[str, Any], method: str | None, model: str | None, path: str) -> Started:
     """Writes the settings that follow from answers; None stands for the method and the model that suit."""
-    answered = answers.settings()
+    answered = dict(given)
     followed = {'model': _model()} if model is None else {}
     if model is not None:
         answered['model'] = model
-    followed |= answers.names()
+    followed |= answers_lib.names(given)
     values = {**answered, **{name: each.value for name, each in followed.items()}}
     compared = comparison.compare(values)
     chosen = method or compared.recommended
@@ -50,7 +50,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
     followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)
-    folder = _folder_of(answers.records)
+    folder = _folder_of(given['input'])
     last = {
         'output': Follows(
             value=folder,
@@ -70,7 +70,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
         answered,
         followed,
         last,
-        answers.notes(),
+        answers_lib.notes(given),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
     return Started(compared=compared, config=job_config)

@@ -315,20 +315,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         folder, output=str(folder / 'alone'), run_id='same', examples_per_label=0, shards=None,
         dataset='fruit', ledger=str(folder / 'ledger.db'),
     )  # fmt: skip
-    step, taken = train.Trainer.step, []
-
-    def dies_once(self: train.Trainer, state: Any, *rest: Any) -> Any:
-        taken.append(int(state['step']))
-        if len(taken) == 3:
-            raise MemoryError('a record of 30')
-        return step(self, state, *rest)
-
-    monkeypatch.setattr(train.Trainer, 'step', dies_once)
-    with pytest.raises(RuntimeError):
-        launch(alone, [])
-    assert not folders.is_finished(methods.solve(alone, launch=True))
     launch(alone, [])
-    monkeypatch.setattr(train.Trainer, 'step', step)
     (charged,) = ledger.account('fruit').runs
     assert charged.cost.stages['fine-tuning'] == methods.solve(alone).params.event
     launch(config(folder, run_id='same'), [])
@@ -374,20 +361,14 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
 
 
-def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
+def test_an_adapter_without_its_guarantee_is_refused(folder: pathlib.Path) -> None:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
     launch(run, [])
     given = {'method': 'fine-tune', 'model': 'tiny', 'output': str(folder / 'more'), 'examples_per_label': 1}
     place = str(folder / 'out' / 'adapter')
     assert methods.solve(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
-    with pytest.raises(ValueError, match='Expected the model of the adapter, .* Give --model tiny'):
-        methods.solve(job_config(adapter=place, **(given | {'model': 'bundled'})))
     with pytest.raises(ValueError, match='Expected no input .* no record is read'):
         methods.solve(job_config(adapter=place, **given, input='in.jsonl'))
-    with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
-        methods.solve(job_config(adapter=str(folder), **given))
-    with pytest.raises(ValueError, match='weights that the adapter was trained on'):
-        methods.solve(job_config(adapter=place, **given, checkpoint=str(folder / 'in.jsonl')))
     card = folder / 'out' / 'adapter' / 'adapter.json'
     text = json.loads(card.read_text())
     for changed, said in (
@@ -398,21 +379,6 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
         card.write_text(json.dumps(text | changed))
         with pytest.raises(ValueError, match=said):
             methods.solve(job_config(adapter=place, **given))
-
-
-def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:
-    run = config(folder)
-    found = plan.plan_run(methods.solve(run))
-    assert found.epsilon <= 6.0 and found.noise_multiplier == methods.solve(run).params.noise_multiplier
-    assert found.examples == 12 and found.sampling_probability == 0.2
-    slow, fast = (methods.solve(config(folder, tuning_steps=steps)).tokens['training'] for steps in (400, 4))
-    assert slow == 100 * fast > 0
-    larger = config(folder, micro_batch_size=64)
-    assert 'weights are trained' not in ' '.join(found.warnings)
-    assert plan.needed_memory(methods.solve(larger), 'float32') > plan.needed_memory(
-        methods.solve(run), 'float32'
-    )
-    assert folders.is_finished(methods.solve(run, launch=True)) is False
 
 
 def test_tokens_are_of_typical_texts_where_their_words_are_declared() -> None:

@@ -166,7 +166,7 @@ def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder:
         ValueError, match='Expected warm_steps with warm_start only, got warm_steps=3, warm_start=None'
     ):
         config(folder, warm_start=None, warm_steps=3)
-    with pytest.raises(ValueError, match='leave --warm-learning-rate out'):
+    with pytest.raises(ValueError, match='warm_learning_rate with warm_start only'):
         config(folder, warm_start=None, warm_steps=50, warm_learning_rate=0.1)
     adapter = {'adapter': str(folder / 'first'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
     with pytest.raises(ValueError, match='Expected no warm_start .*nothing is trained'):

@@ -91,12 +91,6 @@ def test_the_cap_of_very_long_texts_has_an_end_and_says_so() -> None:
     assert found.value == 1024 and '1,024 at most' in found.because
 
 
-@pytest.mark.parametrize('words', [0, -3])
-def test_a_length_is_positive(words: int) -> None:
-    with pytest.raises(ValueError, match='Expected typical_words >= 1'):
-        job_config(**given_of('evolve', typical_words=words))
-
-
 # --- Votes on tokens ----------------------------------------------------------------
 
 
@@ -173,13 +167,6 @@ def test_texts_of_an_adapter_are_of_all_labels_together() -> None:
 def test_texts_of_an_adapter_are_given_once() -> None:
     with pytest.raises(ValueError, match='Expected examples or examples_per_label'):
         job_config(**given_of('fine-tune', examples_per_label=7))
-
-
-def test_a_flag_replaces_the_other_number_of_texts_in_a_file(tmp_path: Any) -> None:
-    path = tmp_path / 'run.toml'
-    path.write_text('method = "fine-tune"\nepsilon = 3\nrecords = 5000\nexamples_per_label = 7\n')
-    assert read_config(str(path), {'examples': 30}).method.wanted_texts(1) == 30
-    assert read_config(str(path), {}).method.wanted_texts(2) == 14
 
 
 def test_steps_of_few_records_are_small() -> None:

@@ -89,20 +89,6 @@ def test_the_least_length_is_longer_than_a_salutation_and_enough_for_a_reference
     assert DEFAULT_MIN_TOKENS + 1 > reference.LEAST_TOKENS, 'every example that ended by itself serves'
 
 
-@pytest.mark.parametrize(
-    'settings, said',
-    [
-        ({}, 'either epsilon or context_budget'),
-        ({'aggregate': 'mean'}, 'either epsilon or max_private_tokens'),
-    ],
-)
-def test_votes_check_the_budget_that_they_are_given(settings: dict[str, Any], said: str) -> None:
-    votes = Votes(**settings)
-    with pytest.raises(ValueError, match=said):
-        votes.check_budget(Budget())
-    votes.check_budget(Budget(epsilon=1.0))
-
-
 @pytest.mark.parametrize('name', ['tab', '\\t', '\t'])
 def test_a_command_line_can_spell_the_tabulator(name: str) -> None:
     assert Input(delimiter=name).delimiter == '\t'
