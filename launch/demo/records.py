@@ -121,8 +121,6 @@ _CLOSINGS = (
 
 def demo_records(records: int, seed: int = SEED) -> Iterator[dict[str, str]]:
     """Invented records, the same for the same arguments: rows with `id`, `customer`, `text` and `label`."""
-    if records < 1:
-        raise ValueError(f'Expected records >= 1, got records={records}. Give a positive whole number.')
     source = random.Random(seed)
     people = [
         (f'C{number:05d}', source.choice(_GIVEN), source.choice(_FAMILY))

@@ -43,8 +43,3 @@ def test_command_writes_a_file_that_the_job_reads(tmp_path: pathlib.Path) -> Non
     found = [row for piece in split_file(str(path)) for row in read_piece(piece, rules)]
     assert len(found) == 50
     assert {type(row).__name__ for row in found} == {'Record'}
-
-
-def test_refuses_no_records() -> None:
-    with pytest.raises(ValueError, match='records=0'):
-        list(demo_records.demo_records(0))
