@@ -61,10 +61,8 @@ def prepare(run: Run) -> list[str]:
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
     _refuse_change(run, digests)
-    for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
-        make_folder(folder)
-    for folder in (FileSystems.join(work_dir, name) for name in own.work):
-        make_folder(folder)
+    for name in (*WORK_FOLDERS, *own.work):
+        make_folder(FileSystems.join(work_dir, name))
     for name in ((DATA_FOLDER,) if run.method.writes_texts else ()) + tuple(own.output):
         _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -772,6 +772,16 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
+def check_not_shown(run: JobConfig, numbers: Iterable[float], shown: str) -> None:
+    """No number that depends on the records is in what is released or shown."""
+    digits = [f'{value:.4g}' for value in numbers if len(f'{value:.4g}') > 4]
+    for name in RELEASED - {'data'}:
+        shown += pathlib.Path(str(run.output.output), name).read_text()
+    # Places of a picture and sizes of a page's style are numbers too.
+    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
+    assert digits and [number for number in digits if number in shown] == []
+
+
 @pytest.mark.run
 @pytest.mark.parametrize('threshold', [None, 0.5])
 def test_the_loss_of_a_median_run_stays_with_the_curator(
@@ -789,18 +799,9 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     released = report_of(run)
     assert released.corpus.private_tokens == tokens
     assert (released.statement, released.epsilon, released.rho_total) == ('ex-post', None, None)
-    # No number that depends on the records is in what is released or shown.
     numbers = {value for loss in losses for value in (*loss.minus_log_alpha, *loss.log_beta)}
     numbers |= {loss.epsilon(params) for loss in losses} | {loss.paper_epsilon(params) for loss in losses}
-    digits = [f'{value:.4g}' for value in numbers if len(f'{value:.4g}') > 4]
-    assert digits
-    shown = ''.join(capfd.readouterr())
-    for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output.output), name).read_text()
-    # Paths of a drawing are numbers too, of the settings alone.
-    # Places of a picture and sizes of a page's style are numbers too.
-    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
-    assert [number for number in digits if number in shown] == []
+    check_not_shown(run, numbers, ''.join(capfd.readouterr()))
     assert 'RESTRICTED' in (work_dir(run) / 'restricted_report.html').read_text().upper()
     # Losses are read back with their batches.
     before = corpus(run), restricted_of(run)
@@ -837,16 +838,8 @@ def test_what_contexts_spend_stays_with_the_curator(
     assert {len(batch.voters) for batch in spending} == {24}
     assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)
     assert released.rho_total == 0.05 and released.omega == methods.solve(run).params.omega
-    # No number that depends on the records is in what is released or shown.
     shares = [share for batch in found.spending_by_batch.values() for share in (batch.mean_share_spent,)]
-    digits = [f'{value:.4g}' for value in (*spent, *shares) if len(f'{value:.4g}') > 4]
-    assert digits
-    shown = ''.join(capfd.readouterr())
-    for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output.output), name).read_text()
-    # Places of a picture and sizes of a page's style are numbers too.
-    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
-    assert [number for number in digits if number in shown] == []
+    check_not_shown(run, (*spent, *shares), ''.join(capfd.readouterr()))
     # Spending is read back with its batch, and a batch that is decoded again spends the same.
     before = corpus(run), restricted_of(run)
     shutil.rmtree(str(run.output.output))
