@@ -55,18 +55,8 @@ def plan(
 ) -> RunPlan:
     """Says what a run would release and cost, before anything is read or paid: `dp-corpus plan`.
 
-    Args:
-        config: A TOML file of settings; keyword arguments win.
-        settings: Those of the run; `dp-corpus plan --help` explains them.
-
-    Returns:
-        The plan of the run's method. Its `budget` says whether the ledger has room, where one is named.
-
-    Raises:
-        TypeError: There is no such setting.
-        ValueError: Settings are out of range or do not fit.
-        FileNotFoundError: A file is not there.
-        ConnectionError: The ledger cannot be reached.
+    Its settings may stand in a TOML file, `config`, too; keyword arguments win. The `budget` of the plan says
+    whether the ledger has room, where one is named.
     """
     return planned.planned(chosen(_text(config), _values(settings, KEYWORDS['plan']))[0])
 
@@ -117,18 +107,9 @@ def fine_tune(
     quiet: bool = False,
     **settings: Unpack[TrainingSettings],
 ) -> Run:
-    """Trains an adapter without sampling a text: `dp-corpus fine-tune`.
+    """Trains an adapter without sampling a text: `dp-corpus fine-tune`. Errors are as of `generate`.
 
     `generate(adapter=run, output=...)` samples from it, for free.
-
-    Args:
-        config: A TOML file of settings; keyword arguments win.
-        beam_arguments: Options of Beam.
-        quiet: True if nothing is shown while it runs.
-        settings: Those of the run; `dp-corpus fine-tune --help` explains them.
-
-    Raises:
-        Exception: Every one that `generate` raises.
     """
     job_config = narrowed.training(_text(config), _values(settings, narrowed.TRAINING))
     return _run(job_config, beam_arguments, quiet)
@@ -145,15 +126,8 @@ def refine(
 ) -> Run:
     """Lets records vote once on the texts of a corpus, and keeps those that they favour: `dp-corpus refine`.
 
-    Args:
-        corpus: A `Run`, the folder of a finished run, or files of texts.
-        config: A TOML file of settings; keyword arguments win.
-        beam_arguments: Options of Beam.
-        quiet: True if nothing is shown while it runs.
-        settings: Those of the run; `dp-corpus refine --help` explains them.
-
-    Raises:
-        Exception: Every one that `generate` raises.
+    The corpus is a `Run`, the folder of a finished run, or files of texts; other arguments and errors are as
+    of `generate`.
     """
     values = _values(settings, narrowed.REFINING)
     job_config = narrowed.refining(os.fspath(corpus), _text(config), values)
@@ -164,15 +138,9 @@ def refine(
 def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[EvaluationSettings]) -> Evaluated:
     """Measures what a corpus is worth and whether it repeats a record: `dp-corpus evaluate`.
 
-    With `records` or `test` the result is for the curator alone, and so is a notebook that shows it.
-
-    Args:
-        corpus: A `Run`, the folder of a finished run, or a file of texts.
-        quiet: True if nothing is shown while it runs.
-        settings: `dp-corpus evaluate --help` explains them.
-
-    Returns:
-        The measures. One that ended with an error is named in its `report.failed`.
+    The corpus is a `Run`, the folder of a finished run, or a file of texts. With `records` or `test` the
+    result is for the curator alone, and so is a notebook that shows it. A measure that ended with an error is
+    named in its `report.failed`.
 
     Raises:
         TypeError: There is no such setting.
@@ -191,15 +159,7 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
 
 
 def load(output: Place) -> Run:
-    """A run that is finished, by the folder that its output was.
-
-    Args:
-        output: On any filesystem that Beam knows.
-
-    Raises:
-        FileNotFoundError: No finished run has written there.
-        ValueError: Its report is not one, or was edited.
-    """
+    """A run that is finished, by the folder that its output was, on any filesystem that Beam knows."""
     run = Run(os.fspath(output))
     _ = run.report
     return run

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 @final
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """A self-contained HTML page, which a notebook shows in a frame.
-
-    Attributes:
-        html: Its text.
-        path: Its file; None where it was not written.
-    """
+    """A self-contained HTML page, which a notebook shows in a frame; `path` is None of an unwritten one."""
 
     html: str = dataclasses.field(repr=False)
     path: str | None
@@ -47,12 +42,9 @@ class Page:
 @final
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run's release. It stands for its folder wherever a path is expected.
+    """A run's release in the folder `output`. It stands for its folder wherever a path is expected.
 
     Its parts are read when they are asked for, and are for anyone: nothing of the curator's folder is here.
-
-    Attributes:
-        output: The folder with the corpus and its report.
     """
 
     output: str
@@ -62,12 +54,7 @@ class Run:
 
     @functools.cached_property
     def report(self) -> PrivacyReport:
-        """The privacy report.
-
-        Raises:
-            FileNotFoundError: The run is not finished.
-            ValueError: The report was edited.
-        """
+        """The privacy report; a FileNotFoundError of an unfinished run, a ValueError of an edited one."""
         return read_report(self.output)
 
     @property
@@ -90,21 +77,13 @@ class Run:
 
     @property
     def frame(self) -> 'pd.DataFrame':
-        """The corpus as a frame of pandas.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
+        """The corpus as a frame of pandas, which the extra `notebook` installs."""
         extras.need(extras.NOTEBOOK, use='frame', only='pandas')
         return self.table.to_pandas()
 
     @property
     def corpus(self) -> 'datasets.Dataset':
-        """The corpus as a data set of the library `datasets`.
-
-        Raises:
-            MissingExtraError: The library is not installed.
-        """
+        """The corpus as a data set of the library `datasets`, which the extra `notebook` installs."""
         extras.need(extras.NOTEBOOK, use='corpus', only='datasets')
         import datasets
 
@@ -117,11 +96,9 @@ class Run:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """The result of an evaluation. Where it has read records, it is for the curator alone.
+    """The result of an evaluation; `output` is None where it was not written.
 
-    Attributes:
-        report: All figures, charts and texts.
-        output: The folder that the page and the document were written to; None where they were not.
+    Where it has read records, it is for the curator alone.
     """
 
     report: Evaluation = dataclasses.field(repr=False)
@@ -135,11 +112,7 @@ class Evaluated:
 
     @property
     def frame(self) -> 'pd.DataFrame':
-        """Every figure as a row: corpus, measure, figure, value, standard_error.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
+        """Every figure as a row: corpus, measure, figure, value, standard_error."""
         extras.need(extras.NOTEBOOK, use='frame', only='pandas')
         import pandas as pd
 

@@ -30,13 +30,7 @@ def split_arguments(
 ) -> tuple[list[str], list[str]]:
     """One list of flags -> the flags of `dp-corpus generate`, and the options of Beam.
 
-    Args:
-        arguments: The list, without the name of the program.
-        beam_switches: Names of Beam's options that take no value (`beam_switch_names`).
-
-    Raises:
-        ValueError: An argument belongs to no flag, one of our flags has no value, or the value of a switch
-            is neither true nor false.
+    `beam_switches` are the names of Beam's options that take no value.
     """
     ours: list[str] = []
     beams: list[str] = []

@@ -28,12 +28,8 @@ def build(
 ) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report.
 
-    Args:
-        root: The pipeline.
-        run: The run.
-        prepared: The result of its method's `prepare`.
-        charge: The ledger's entry; None without a ledger.
-        files: The input files that were looked at.
+    `prepared` is the result of its method's `prepare`, `charge` the ledger's entry, and `files` are the input
+    files that were looked at.
     """
     method, work_dir, output = methods.of(run), run.work_dir, run.output
     # Workers get the run without its ledger.

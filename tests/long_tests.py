@@ -44,7 +44,6 @@ REASONS: dict[str, str] = {
     'tests/models/decoders/gemma/decoder_test.py::test_two_devices_give_what_one_gives': _COMPILED,
     'tests/models/finetuning/devices_test.py::test_eight_devices_train_the_adapter_that_one_trains': _COMPILED,
     'tests/models/finetuning/step_test.py::test_layers_that_are_computed_again_are_not_kept': _COMPILED,
-    'tests/pipeline/attributes_run_test.py::test_another_declaration_is_another_run': _COMPILED,
     'tests/pipeline/durable_run_test.py::test_failed_bundles_that_a_runner_repeats_write_the_same': _KILLED,
     'tests/pipeline/durable_run_test.py::test_killed_around_the_ledger_a_run_is_charged_once': _KILLED,
     'tests/pipeline/durable_run_test.py::test_killed_at_file_operations_a_run_ends_as_if_undisturbed': _KILLED,

@@ -144,7 +144,7 @@ def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
         name, words = words[0], words[1:]
         command = command.commands[name]
     cut = words.index('--') if '--' in words else len(words)
-    arguments = _completed(command, list(words[:cut]), folder, of_a_run=name in _OF_A_RUN)
+    arguments = _completed(command, list(words[:cut]), folder, name)
     try:
         if name not in _OF_A_RUN:
             command.make_context(name, arguments)
@@ -168,12 +168,12 @@ def _built_by(build_config: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-def _completed(command: Any, words: list[str], folder: pathlib.Path, *, of_a_run: bool) -> list[str]:
+def _completed(command: Any, words: list[str], folder: pathlib.Path, name: str) -> list[str]:
     """The words with a value for each placeholder, and with what `...` and a file of settings leave out."""
     options, cut_short = _options(command), '...' in words
     words = [word for word in words if word != '...']
     # An adapter is sampled from for free, and records that vote with it pay as ever.
-    given = {*words} - ({'--adapter'} if 'predict' in words else set())
+    given = {*words} - ({'--adapter'} if 'predict' in (name, *words) else set())
     completed: list[str] = []
     for flag, word in zip(['', *words], words):
         if word.isupper():
@@ -186,7 +186,7 @@ def _completed(command: Any, words: list[str], folder: pathlib.Path, *, of_a_run
             file.write_text(''.join(f'{of[2:]} = {_toml(_VALUES[of])}\n' for of in left_out))
             word = str(file)
         completed.append(word)
-    if of_a_run and cut_short:
+    if name in _OF_A_RUN and cut_short:
         for flag, enough in _ENOUGH.items():
             if flag in options and not {*enough} & given:
                 completed += [flag, _VALUES[flag]]

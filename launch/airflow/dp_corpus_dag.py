@@ -65,12 +65,7 @@ CHOICES = {
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """The settings of the TOML file, and None for each other one that the form may change.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        ValueError: A key that a schedule needs is missing, or a label has a comma.
-    """
+    """The settings of the TOML file, and None for each other one that the form may change."""
     if not path.is_file():
         raise FileNotFoundError(
             f'Expected the settings of the run, got config={str(path)!r}, which is not there. '

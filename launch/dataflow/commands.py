@@ -6,16 +6,7 @@ from launch.dataflow.profiles import EXPERIMENTS, FOLDER, Place, Profile, beam_o
 
 
 def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> list[str]:
-    """The command that starts a run from this machine and waits for its end.
-
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-        flags: Flags of `dp-corpus generate`.
-
-    Raises:
-        ValueError: The profile or the place decides one of the flags, or the zone is missing.
-    """
+    """The command that starts a run from this machine, with flags of `generate`, and waits for its end."""
     _check_flags(flags)
     hint = [f'--accelerator={profile.accelerator}'] if profile.accelerator is not None else []
     return [
@@ -27,18 +18,9 @@ def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> li
 def template_command(
     profile: Profile, place: Place, template: str, job_name: str, flags: Sequence[str]
 ) -> list[str]:
-    """The command that starts a run from a Flex Template and does not wait for its end.
+    """The command that starts a run from a Flex Template, a gs:// file, and does not wait for its end.
 
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-        template: File of the template, gs://...
-        job_name: Name of the job in Dataflow.
-        flags: Flags of `dp-corpus generate`, each as `--name=value`.
-
-    Raises:
-        ValueError: The profile or the place decides one of the flags, a flag has no value, the template is
-            no .json file in Cloud Storage, or the zone is missing.
+    Each flag is `--name=value`.
     """
     _check_flags(flags)
     if not FOLDER.fullmatch(template) or not template.endswith('.json'):

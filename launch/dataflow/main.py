@@ -30,53 +30,40 @@ HELP = """Run dp-corpus on Dataflow; --dry-run shows the command and does not ru
 docs/deploying/dataflow.md says what must be there before."""
 
 app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
-ProfileName = Annotated[
-    str, typer.Argument(metavar='PROFILE', help=f'The accelerator: {", ".join(PROFILES)}.')
-]
-Flags = Annotated[
-    list[str] | None, typer.Argument(metavar='-- FLAGS', help="Flags of dp-corpus generate, after a '--'.")
-]
-ProjectFlag = Annotated[str, typer.Option('--project', help='Id of the project.')]
-RegionFlag = Annotated[str, typer.Option('--region', help='Region of Dataflow.')]
-ImageFlag = Annotated[str, typer.Option('--image', help='The worker image, with a tag or a digest.')]
-TempFlag = Annotated[str, typer.Option('--temp-location', help="gs:// folder for Dataflow's staged files.")]
-ZoneFlag = Annotated[str | None, typer.Option('--zone', help='Zone of the workers.')]
-WorkersFlag = Annotated[int | None, typer.Option('--max-num-workers', help='Largest number of workers.')]
-AccountFlag = Annotated[
-    str | None, typer.Option('--service-account', help='E-mail address of the account of the workers.')
-]
-SubnetworkFlag = Annotated[
-    str | None,
-    typer.Option('--subnetwork', help='URL of a subnetwork. With it workers have no public address.'),
-]
-GbekFlag = Annotated[
-    str | None, typer.Option('--gbek', help='Secret that encrypts shuffled data, as --gbek of Beam takes it.')
-]
-TemplateFlag = Annotated[
-    str | None, typer.Option('--template', help='File of the Flex Template that starts the run, gs://...')
-]
-JobNameFlag = Annotated[
-    str | None, typer.Option('--job-name', help='Name of the job in Dataflow, with --template.')
-]
-DryRunFlag = Annotated[bool, typer.Option('--dry-run', help='Show the command and do not run it.')]
 
 
 @app.command()
 def run(
-    profile: ProfileName,
-    project: ProjectFlag,
-    region: RegionFlag,
-    image: ImageFlag,
-    temp_location: TempFlag,
-    flags: Flags = None,
-    zone: ZoneFlag = None,
-    max_num_workers: WorkersFlag = None,
-    service_account: AccountFlag = None,
-    subnetwork: SubnetworkFlag = None,
-    gbek: GbekFlag = None,
-    template: TemplateFlag = None,
-    job_name: JobNameFlag = None,
-    dry_run: DryRunFlag = False,
+    profile: Annotated[
+        str, typer.Argument(metavar='PROFILE', help=f'The accelerator: {", ".join(PROFILES)}.')
+    ],
+    project: Annotated[str, typer.Option(help='Id of the project.')],
+    region: Annotated[str, typer.Option(help='Region of Dataflow.')],
+    image: Annotated[str, typer.Option(help='The worker image, with a tag or a digest.')],
+    temp_location: Annotated[str, typer.Option(help="gs:// folder for Dataflow's staged files.")],
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(metavar='-- FLAGS', help="Flags of dp-corpus generate, after a '--'."),
+    ] = None,
+    zone: Annotated[str | None, typer.Option(help='Zone of the workers.')] = None,
+    max_num_workers: Annotated[int | None, typer.Option(help='Largest number of workers.')] = None,
+    service_account: Annotated[
+        str | None, typer.Option(help='E-mail address of the account of the workers.')
+    ] = None,
+    subnetwork: Annotated[
+        str | None,
+        typer.Option(help='URL of a subnetwork. With it workers have no public address.'),
+    ] = None,
+    gbek: Annotated[
+        str | None, typer.Option(help='Secret that encrypts shuffled data, as --gbek of Beam takes it.')
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help='File of the Flex Template that starts the run, gs://...')
+    ] = None,
+    job_name: Annotated[
+        str | None, typer.Option(help='Name of the job in Dataflow, with --template.')
+    ] = None,
+    dry_run: Annotated[bool, typer.Option('--dry-run', help='Show the command and do not run it.')] = False,
 ) -> None:
     """Start a run from this machine and wait for its end; from a template, until Dataflow accepts it."""
     if profile not in PROFILES:

@@ -32,8 +32,7 @@ class Profile:
         worker_accelerator: Value of the service option, as Dataflow writes it.
         machine_type: Machine type of all workers; None: Dataflow chooses one that fits the hint.
         needs_zone: True if only some zones have the accelerator, so that the user must name one.
-        disk_size_gb: Disk of each worker, in GB. It holds the image with its weights twice while the image is
-            unpacked.
+        disk_size_gb: Disk of each worker, in GB; it holds the image twice while that is unpacked.
     """
 
     jax: Jax
@@ -42,19 +41,6 @@ class Profile:
     machine_type: str | None = None
     needs_zone: bool = False
     disk_size_gb: int = 100
-
-    def __post_init__(self) -> None:
-        if (self.accelerator is None) == (self.worker_accelerator is None):
-            raise ValueError(
-                'Expected either accelerator or worker_accelerator, got '
-                f'accelerator={self.accelerator!r}, worker_accelerator={self.worker_accelerator!r}. '
-                'Give one of them: a hint for one step, or a service option for all workers.'
-            )
-        if self.worker_accelerator is not None and self.machine_type is None:
-            raise ValueError(
-                f'Expected a machine_type with worker_accelerator={self.worker_accelerator!r}, got None. '
-                'Name the machine type that has the accelerator.'
-            )
 
 
 # JAX for CUDA 12 needs a driver of 525 or newer: 5xx asks for one.
@@ -79,13 +65,7 @@ class Place:
     """Project that pays for a run, and the region, image and folders of its workers.
 
     Attributes:
-        project: Id of the project.
-        region: Region of Dataflow, such as us-central1.
-        image: The worker image, with a tag or a digest.
-        temp_location: A gs:// folder for the files that Dataflow stages.
         zone: Zone of the workers, for accelerators that only some zones have.
-        max_num_workers: Largest number of workers; None: Dataflow decides.
-        service_account: E-mail address of the account of the workers; None: the default of the project.
         subnetwork: URL of the subnetwork of the workers. With it they have no public address.
         gbek: Secret that encrypts shuffled data, as --gbek of Beam takes it:
             `type:gcpsecret;version_name:projects/PROJECT/secrets/NAME/versions/1`.
@@ -102,9 +82,6 @@ class Place:
     gbek: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ('project', 'region'):
-            if not getattr(self, name):
-                raise ValueError(f'Expected a {name}, got {name}={getattr(self, name)!r}. Give --{name}.')
         if not _IMAGE.fullmatch(self.image):
             raise ValueError(
                 f'Expected an image with a tag or a digest, got image={self.image!r}. Give '
@@ -123,15 +100,7 @@ class Place:
 
 
 def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool | tuple[str, ...]]:
-    """The options of Beam for a run: name -> value, True for a switch.
-
-    Args:
-        profile: The accelerator.
-        place: Project, region, image and folder of the workers.
-
-    Raises:
-        ValueError: The profile needs a zone, and the place has none.
-    """
+    """The options of Beam for a run: name -> value, True for a switch; refuses a missing zone."""
     if profile.needs_zone and place.zone is None:
         raise ValueError(
             f'Expected a zone for {profile.worker_accelerator!r}, got zone=None. '

@@ -43,23 +43,25 @@ def _run(*command: str) -> int:
     return subprocess.run([sys.executable, '-m', *command], check=False).returncode
 
 
-def fine_tune() -> None:
-    """Runs the demo of fine-tuning."""
+def _carry_out(folder: pathlib.Path, said: str, records: int, *commands: tuple[str, ...]) -> None:
+    """Writes records, runs the commands on them and shows texts of a corpus; an error ends the demo."""
     shutil.rmtree(_FOLDER, ignore_errors=True)
-    corpus, more = _FOLDER / 'corpus', _FOLDER / 'more'
-    for command in (
-        ('launch.demo.records', '--output', str(_FOLDER / 'records.jsonl'), '--records', '20000'),
-        ('pipeline.main', 'generate', '--config', str(_HERE / 'fine_tune.toml')),
-        (
-            *('pipeline.main', 'generate', '--adapter', str(corpus)),
-            *('--examples-per-label', '16', '--output', str(more)),
-        ),
-    ):
+    written = ('launch.demo.records', '--output', str(_FOLDER / 'records.jsonl'), '--records', str(records))
+    for command in (written, *(('pipeline.main', 'generate', *command) for command in commands)):
         if code := _run(*command):
             raise SystemExit(code)
-    print(f'\nFirst texts of {more}/data, which the adapter gave at no cost:\n')
-    for label, text in first_texts(more / 'data', _SHOWN):
+    print(f'\nFirst texts of {folder}/data{said}:\n')
+    for label, text in first_texts(folder / 'data', _SHOWN):
         print(f'  {label}: {text.strip()}\n')
+
+
+def fine_tune() -> None:
+    """Runs the demo of fine-tuning."""
+    corpus, more = _FOLDER / 'corpus', _FOLDER / 'more'
+    _carry_out(
+        more, ', which the adapter gave at no cost', 20_000, ('--config', str(_HERE / 'fine_tune.toml')),
+        ('--adapter', str(corpus), '--examples-per-label', '16', '--output', str(more)),
+    )  # fmt: skip
     print(f'{corpus}/privacy_report.html says what the adapter cost.')
 
 
@@ -78,16 +80,7 @@ def main() -> None:
             'the bundled model. Its text shows that everything works, but it does not read like English.',
             flush=True,
         )
-    shutil.rmtree(_FOLDER, ignore_errors=True)
-    for command in (
-        ('launch.demo.records', '--output', str(_FOLDER / 'records.jsonl'), '--records', str(records)),
-        ('pipeline.main', 'generate', '--config', str(_HERE / name)),
-    ):
-        if code := _run(*command):
-            raise SystemExit(code)
-    print(f'\nFirst texts of {_FOLDER}/corpus/data:\n')
-    for label, text in first_texts(_FOLDER / 'corpus' / 'data', _SHOWN):
-        print(f'  {label}: {text.strip()}\n')
+    _carry_out(_FOLDER / 'corpus', '', records, ('--config', str(_HERE / name)))
     print(f'{_FOLDER}/corpus/privacy_report.html says what they cost.')
     # The commands of the environment are beside the interpreter.
     activate = pathlib.Path(sys.executable).parent / 'activate'

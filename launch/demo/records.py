@@ -120,20 +120,7 @@ _CLOSINGS = (
 
 
 def demo_records(records: int, seed: int = SEED) -> Iterator[dict[str, str]]:
-    """Invented records, the same for the same arguments.
-
-    Args:
-        records: Number of records.
-        seed: Seed of the demo data alone.
-
-    Yields:
-        Rows with `id`, `customer`, `text` (10 to 60 words) and `label`.
-
-    Raises:
-        ValueError: `records` is below 1.
-    """
-    if records < 1:
-        raise ValueError(f'Expected records >= 1, got records={records}. Give a positive whole number.')
+    """Invented records, the same for the same arguments: rows with `id`, `customer`, `text` and `label`."""
     source = random.Random(seed)
     people = [
         (f'C{number:05d}', source.choice(_GIVEN), source.choice(_FAMILY))

@@ -27,11 +27,7 @@ CHANGES = (
 
 
 def bind(jar: pathlib.Path) -> None:
-    """Changes the class within a job server's jar.
-
-    Raises:
-        ValueError: The class is not that of the version of Beam that the changes are for.
-    """
+    """Changes the class within a job server's jar; a ValueError where Beam is of another version."""
     with zipfile.ZipFile(jar, 'a') as archive:
         entry = archive.getinfo(CLASS)
         code = archive.read(entry)

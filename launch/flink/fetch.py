@@ -42,11 +42,7 @@ _MAVEN = (
 
 
 def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
-    """The folder of Flink in the cache; downloads it first if it is missing.
-
-    Raises:
-        RuntimeError: pip cannot download it.
-    """
+    """The folder of Flink in the cache; downloads it first if it is missing, by pip."""
     home = cache / f'flink-{FLINK}'
     if home.is_dir():
         return home

@@ -13,18 +13,12 @@ def chosen(path: str | None, flags: Mapping[str, Any]) -> tuple[JobConfig[Any], 
     """The config of a TOML file and of flags, and why its method was taken where nobody named one.
 
     The method is that of `plan --compare`, but for the time, which another machine might tell otherwise: a
-    run that goes on has to be of the same method. Methods that lack a given setting are no choice.
-
-    Args:
-        path: The TOML file, or None.
-        flags: Values by setting, which win; None means that the flag was not given.
+    run that goes on has to be of the same method. Methods that lack a given setting are no choice. Flags win;
+    None means that one was not given.
 
     Returns:
-        The config, and a sentence or two for whoever starts the run; None where the method was named, or is
-        the only one that has the settings.
-
-    Raises:
-        Exception: See `pipeline.asked.config.read_config`.
+        The config, and a sentence or two for the person who starts the run; None where the method was named,
+        or is the only one that has the settings.
     """
     given = read_settings(path, flags)
     if given.get(METHOD) is not None or implied_method(given) is not None:

@@ -47,11 +47,8 @@ class Setting:
     """One key and flag.
 
     Attributes:
-        name: Its name, with underscores.
         type: Type of its value; a `Literal` of its choices where it has any.
         panel: Title of its panel in `--help`.
-        help: Its help text.
-        default: Its value where nobody gives one.
         names_path: True if a text may name a file (`pipeline.settings.panel.setting`).
     """
 
@@ -147,9 +144,6 @@ def job_config(**given: Any) -> JobConfig[Any]:
     """A run's config from settings by their names.
 
     Settings that follow from declared lengths or from the texts wanted are filled in (`following`).
-
-    Raises:
-        ValueError: A setting that the method lacks, or values that do not fit.
     """
     method, parts = _parts_of(given)
     for part, found in _following(method, parts).items():
@@ -159,11 +153,7 @@ def job_config(**given: Any) -> JobConfig[Any]:
 
 
 def following(**given: Any) -> dict[str, Follows]:
-    """Settings that follow from declared public numbers where nobody gave them, each with its reason.
-
-    Raises:
-        ValueError: As of `job_config`, or texts that no budget pays for.
-    """
+    """Settings that follow from declared public numbers where nobody gave them, each with its reason."""
     method, parts = _parts_of(given)
     return {name: each for found in _following(method, parts).values() for name, each in found.items()}
 
@@ -203,11 +193,7 @@ def _owners_of(method: Method[Any, Any]) -> dict[str, str]:
 
 
 def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any, Any], dict[str, dict[str, Any]]]:
-    """The method, and the given settings of each part of a config.
-
-    Raises:
-        ValueError: An unknown method or setting, or one that the method lacks.
-    """
+    """The method, and the given settings of each part of a config."""
     values = dict(given)
     if isinstance(values.get('input'), str):
         values['input'] = without_password(values['input'])
@@ -276,11 +262,6 @@ def read_config(
         path: The TOML file, or None.
         flags: Values by setting, lists also as texts with commas; None means that the flag was not given.
         keys: Settings that the file may hold; None for every setting.
-
-    Raises:
-        ValueError: An unknown key, one that is not among `keys`, a value of another type, or settings that
-            do not fit.
-        FileNotFoundError: There is no such file.
     """
     return job_config(**read_settings(path, flags, keys))
 

@@ -26,8 +26,8 @@ from pipeline.asked.config import (
     settings_of,
 )
 from pipeline.methods import METHODS
-from pipeline.settings.input import INPUT_HELP, PARTITION_HELP, QUERY_HELP, SHEET_HELP, SPLIT_HELP
-from transforms.text_files import DELIMITER_HELP, ENCODING_HELP, QUOTING_HELP, Encoding, Quoting
+from pipeline.settings.input import INPUT_HELP
+from transforms.text_files import Encoding
 
 # Width of names in help; a longer name goes on in the next line, as do choices.
 NAMES_COLUMNS = 34
@@ -42,14 +42,6 @@ InputFlag = Annotated[
     str, typer.Option('--input', help='Files of texts: JSONL, CSV or Parquet; globs and comma lists.')
 ]
 RecordsFlag = Annotated[str, typer.Option('--input', help=INPUT_HELP)]
-QueryFlag = Annotated[str | None, typer.Option('--query', help=QUERY_HELP)]
-PartitionFlag = Annotated[str | None, typer.Option('--partition-column', help=PARTITION_HELP)]
-SheetFlag = Annotated[str | None, typer.Option('--sheet', help=SHEET_HELP)]
-SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
-TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
-DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
-EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP, metavar='NAME')]
-QuotingFlag = Annotated[Quoting, typer.Option('--quoting', help=QUOTING_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
 ]

@@ -1,6 +1,7 @@
 """`dp-corpus generate`, `predict`, `evolve`, `fine-tune` and `refine`: the commands that run the job."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import rich.console
@@ -8,7 +9,7 @@ import typer
 
 from pipeline.asked import narrowed
 from pipeline.asked.chosen import chosen
-from pipeline.asked.config import all_settings
+from pipeline.asked.config import Setting, all_settings
 from pipeline.commands import flags
 from pipeline.commands.release import show_report
 from pipeline.methods.solved import Run
@@ -38,58 +39,61 @@ def generate(
     _run(job_config, context.args, why, as_json=as_json, quiet=quiet)
 
 
-@flags.with_flags(narrowed.PREDICTING.values())
-def predict(
-    context: typer.Context,
-    config: flags.ConfigFlag = None,
-    as_json: flags.JsonFlag = False,
-    quiet: flags.QuietFlag = False,
-    **settings: Any,
-) -> None:
+def _narrowed(
+    name: str,
+    known: Mapping[str, Setting],
+    read: Callable[[str | None, Mapping[str, Any]], JobConfig],
+    text: str,
+) -> Callable[..., None]:
+    """A command that runs the job with fewer settings, and the text of its help."""
+
+    def command(
+        context: typer.Context,
+        config: flags.ConfigFlag = None,
+        as_json: flags.JsonFlag = False,
+        quiet: flags.QuietFlag = False,
+        **settings: Any,
+    ) -> None:
+        _run(read(config, settings), context.args, as_json=as_json, quiet=quiet)
+
+    command.__name__, command.__doc__ = name, text
+    return flags.with_flags(known.values())(command)
+
+
+predict = _narrowed(
+    'predict',
+    narrowed.PREDICTING,
+    functools.partial(narrowed.of_method, 'predict', narrowed.PREDICTING),
     """Let batches of records vote on every token that a frozen model writes: records in, a corpus out.
 
     Example: [bold]dp-corpus predict --input notes.csv --records 700 --epsilon 1 --output corpus[/bold]
 
     It is [bold]generate --method predict[/bold] with the flags of this method alone.
-    """
-    job_config = narrowed.of_method('predict', config, settings)
-    _run(job_config, context.args, as_json=as_json, quiet=quiet)
-
-
-@flags.with_flags(narrowed.EVOLVING.values())
-def evolve(
-    context: typer.Context,
-    config: flags.ConfigFlag = None,
-    as_json: flags.JsonFlag = False,
-    quiet: flags.QuietFlag = False,
-    **settings: Any,
-) -> None:
+    """,
+)
+evolve = _narrowed(
+    'evolve',
+    narrowed.EVOLVING,
+    functools.partial(narrowed.of_method, 'evolve', narrowed.EVOLVING),
     """Let records vote on whole texts that a model samples from public prompts: records in, a corpus out.
 
     Example: [bold]dp-corpus evolve --input notes.csv --records 10000 --epsilon 1 --output corpus[/bold]
 
     It is [bold]generate --method evolve[/bold] with the flags of this method alone.
-    """
-    job_config = narrowed.of_method('evolve', config, settings)
-    _run(job_config, context.args, as_json=as_json, quiet=quiet)
-
-
-@flags.with_flags(narrowed.TRAINING.values())
-def fine_tune(
-    context: typer.Context,
-    config: flags.ConfigFlag = None,
-    as_json: flags.JsonFlag = False,
-    quiet: flags.QuietFlag = False,
-    **settings: Any,
-) -> None:
+    """,
+)
+fine_tune = _narrowed(
+    'fine_tune',
+    narrowed.TRAINING,
+    narrowed.training,
     """Train an adapter with DP-SGD: sensitive records in, a private adapter and its report out.
 
     It is [bold]generate --method fine-tune[/bold] without a text: [bold]generate --adapter
     OUTPUT[/bold] samples as many as anyone likes, without a record and for free. Options of Beam
     follow after a bare [bold]--[/bold]. The same command again resumes a run that died, and spends
     nothing twice.
-    """
-    _run(narrowed.training(config, settings), context.args, as_json=as_json, quiet=quiet)
+    """,
+)
 
 
 @flags.with_flags(narrowed.REFINING.values())

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from pipeline.commands import flags
 from pipeline.ledger import released
 from pipeline.ledger.budget import PrivacyFilter, check_dataset
 from pipeline.pages import ledger_page, ledger_terminal
@@ -44,7 +45,6 @@ EpsilonFlag = Annotated[
     float | None,
     typer.Option('--epsilon', help='Budget as epsilon at delta; dp-corpus computes the rho that it allows.'),
 ]
-JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
 RestrictedFlag = Annotated[
     bool,
     typer.Option(
@@ -107,7 +107,7 @@ def show(
         str | None, typer.Argument(help='Name of the dataset. Default: all.', metavar='[DATASET]')
     ] = None,
     restricted: RestrictedFlag = False,
-    as_json: JsonFlag = False,
+    as_json: flags.JsonFlag = False,
 ) -> None:
     """Show the budget, what is spent and left, and the charged runs.
 

@@ -11,21 +11,19 @@ from pipeline.pages import comparison_terminal, plan_terminal
 from pipeline.plan import comparison, planned
 from pipeline.screen import terminal
 
-CompareFlag = Annotated[
-    bool,
-    typer.Option(
-        '--compare',
-        help='Show all methods side by side: texts, hours on this machine, epsilon, what texts of measured '
-        'runs were worth, and which method suits. Settings that only some have go to these.',
-    ),
-]
-
 
 @flags.with_flags(all_settings().values())
 def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
-    compare: CompareFlag = False,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            '--compare',
+            help='Show all methods side by side: texts, hours on this machine, epsilon, what texts of '
+            'measured runs were worth, and which method suits. Settings that only some have go to these.',
+        ),
+    ] = False,
     **settings: Any,
 ) -> None:
     """Say what a run would release and cost, before anything is read or paid.

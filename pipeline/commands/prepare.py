@@ -2,40 +2,41 @@
 
 import json
 import pathlib
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from models.clustering.centers import ClusterSettings
 from models.privacy.randomness import RunKey
-from pipeline.asked.config import without_password
+from pipeline.asked.config import of_panels, without_password
 from pipeline.commands import flags
 from pipeline.prepare import centers as centers_lib
 from pipeline.release import apart
 from pipeline.screen import off_screen, terminal
-from pipeline.settings.input import check_table
-from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
+from pipeline.settings.input import Input
+
+_OF_TEXTS = ('text_field', 'delimiter', 'encoding', 'quoting')
 
 
+def _flags_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    known = of_panels(Input)
+    return flags.with_flags(known[name] for name in names)
+
+
+def _declared(place: str, settings: Mapping[str, Any]) -> Input:
+    """The input of a command that is no run, by the flags that were given."""
+    declared = Input(input=place, **{name: of for name, of in settings.items() if of is not None})
+    declared.check_text_flags([place])
+    return declared
+
+
+@_flags_of(*_OF_TEXTS, 'unit_field', 'query', 'sheet', 'split')
 def split(
     input_: flags.RecordsFlag,
     output: Annotated[
         str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
     ],
-    query: flags.QueryFlag = None,
-    sheet: flags.SheetFlag = None,
-    split_: flags.SplitFlag = None,
-    delimiter: flags.DelimiterFlag = None,
-    encoding: flags.EncodingFlag = None,
-    quoting: flags.QuotingFlag = 'double',
-    text_field: flags.TextFieldFlag = 'text',
-    unit_field: Annotated[
-        str | None,
-        typer.Option(
-            '--unit-field',
-            help="Column of the unit's id. Rows of one unit stay together. Default: rows of equal text do.",
-        ),
-    ] = None,
     test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
     key: Annotated[
         str | None,
@@ -45,32 +46,28 @@ def split(
     ] = None,
     as_json: flags.JsonFlag = False,
     quiet: flags.QuietFlag = False,
+    **settings: Any,
 ) -> None:
     """Set real texts apart for `dp-corpus evaluate --test`, before any run reads them.
 
     Example: dp-corpus split --input records.csv --output sets
 
-    A keyed hash sends each unit as a whole to one side. Run `generate` on DIR/records, and give
-    DIR/test to `evaluate`. Rows come out whole, as JSON lines, whatever the input is. The numbers of rows
-    are for the curator alone.
+    A keyed hash sends each unit as a whole to one side: rows of one --unit-field, or else of equal text. Run
+    `generate` on DIR/records, and give DIR/test to `evaluate`. Rows come out whole, as JSON lines, whatever
+    the input is. The numbers of rows are for the curator alone.
     """
     folder = pathlib.Path(output)
     apart.check_folder(folder)
-    input_ = without_password(input_)
-    table = {'query': query, 'sheet': sheet, 'split': split_}
-    check_table(input_, **table)
-    check_delimiter(delimiter, quoting)
-    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
+    declared = _declared(without_password(input_), settings)
     off_screen.silence_libraries()
     with off_screen.without_chatter(), off_screen.unquoted():
         from pipeline.prepare import split as split_lib
-        from transforms.read import Dialect, RecordFields, Table
+        from pipeline.run.record_rules import record_rules
 
-        dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
         made = split_lib.split(
-            input_,
+            str(declared.input),
             folder,
-            fields=RecordFields(text=text_field, unit=unit_field, dialect=dialect, table=Table(**table)),
+            fields=record_rules(declared, 'example').fields,
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )
@@ -85,13 +82,10 @@ def split(
             print(f'  left out: {made.without_unit:,} rows without a value in the column, or damaged')
 
 
+@_flags_of(*_OF_TEXTS)
 def centers(
     input_: flags.InputFlag,
     output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
-    text_field: flags.TextFieldFlag = 'text',
-    delimiter: flags.DelimiterFlag = None,
-    encoding: flags.EncodingFlag = None,
-    quoting: flags.QuotingFlag = 'double',
     count: Annotated[int, typer.Option('--count', help='Number of centres.')] = 500,
     embedder: flags.EmbedderFlag = 'tfidf',
     seed: flags.SeedFlag = 0,
@@ -100,6 +94,7 @@ def centers(
     tokenizer: flags.TokenizerFlag = None,
     dtype: flags.DtypeFlag = 'float32',
     as_json: flags.JsonFlag = False,
+    **settings: Any,
 ) -> None:
     """Fit the centres of a public corpus, for `generate --clusters`.
 
@@ -108,17 +103,18 @@ def centers(
     dp-corpus comes with centres of encyclopedia texts. Centres of a public corpus that is
     more like your records group them better. Choose that corpus without looking at the records.
     """
-    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
+    declared = _declared(input_, settings)
     off_screen.silence_libraries()
     with off_screen.without_chatter(), off_screen.unquoted():
-        settings = ClusterSettings.of_embedder(
+        clustering = ClusterSettings.of_embedder(
             embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
         centers_lib.check_folder(pathlib.Path(output))
-        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding, quoting=quoting)
-        texts = centers_lib.read_texts(input_, fields)
+        from pipeline.run.record_rules import record_rules
+
+        texts = centers_lib.read_texts(input_, record_rules(declared, 'example').fields)
         made = centers_lib.make_centers(
-            texts, pathlib.Path(output), settings=settings, count=count, seed=seed
+            texts, pathlib.Path(output), settings=clustering, count=count, seed=seed
         )
     facts: dict[str, Any] = {
         'output': output,

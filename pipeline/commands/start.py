@@ -1,8 +1,8 @@
 """`dp-corpus start`: from a file of records and at most six answers to the settings of a run."""
 
+import dataclasses
 import pathlib
-import typing
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,11 @@ from pipeline.pages import comparison_terminal, plan_terminal
 from pipeline.plan import comparison
 from pipeline.run import watched
 from pipeline.screen import off_screen, terminal
-from pipeline.settings.input import INPUT_HELP, check_table
+from pipeline.settings.input import INPUT_HELP, Input
 from pipeline.start import answers as answers_lib
 from pipeline.start import interview, settings_file
-from pipeline.start.answers import Answers
 from pipeline.start.questions import MOST_QUESTIONS, Questions
 from transforms import places
-from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
 
 WHY = (
     'It reads the names of the columns and no record: a setting that follows from the records would cost '
@@ -27,98 +25,27 @@ WHY = (
     f'number. At most {MOST_QUESTIONS} questions; an empty answer takes what stands in brackets.'
 )
 
-FilesArgument = Annotated[
-    str,
-    typer.Argument(metavar='RECORDS', help=INPUT_HELP),
-]
-OutputFlag = Annotated[str, typer.Option('--output', help='TOML file to write.', metavar='FILE')]
-ForceFlag = Annotated[bool, typer.Option('--force', help='Write over a file that is there.')]
-YesFlag = Annotated[
-    bool, typer.Option('--yes', help='Ask nothing: take the defaults, and refuse what has none by its name.')
-]
-TextFieldFlag = Annotated[
-    str | None,
-    typer.Option('--text-field', help="Column of the text; numbers ('0') for a CSV without a header line."),
-]
-LabelFieldFlag = Annotated[str | None, typer.Option('--label-field', help='Column of the label.')]
-LabelsFlag = Annotated[
-    str | None,
-    typer.Option('--labels', help='Declared labels, VALUE or VALUE=WORDS, comma-separated.'),
-]
-AttributesFlag = Annotated[
-    str | None,
-    typer.Option(
-        '--attributes',
-        help='Columns of several attributes, comma-separated; their labels are COLUMN:VALUE=WORDS.',
-    ),
-]
-NoLabelFlag = Annotated[bool, typer.Option('--no-label', help='There is no label.')]
-UnitFlag = Annotated[
-    typing.Literal['example', 'user'] | None,
-    typer.Option('--unit', help='Who is protected: one record, or all records of a person (--unit-field).'),
-]
-UnitFieldFlag = Annotated[
-    str | None, typer.Option('--unit-field', help='Column that says whose record it is.')
-]
-DescriptionFlag = Annotated[
-    str | None,
-    typer.Option(
-        '--corpus-description', help="What the corpus is: 'Notes of hospital visits, one after another.'"
-    ),
-]
-EpsilonFlag = Annotated[
-    float | None,
-    typer.Option(
-        '--epsilon', help=f'What the corpus may cost. [dim](default: {answers_lib.EPSILON:g})[/dim]'
-    ),
-]
-ExamplesFlag = Annotated[
-    int | None,
-    typer.Option('--examples', help=f'Texts wanted. [dim](default: {answers_lib.EXAMPLES})[/dim]'),
-]
-RecordsFlag = Annotated[
-    int | None,
-    typer.Option('--records', help='About how many records there are; of people, with --unit-field. Public.'),
-]
-WordsFlag = Annotated[
-    int | None, typer.Option('--typical-words', help='About how many words a typical record has. Public.')
-]
-MethodFlag = Annotated[
-    str | None,
-    typer.Option('--method', help='The method. Default: the one that `plan --compare` recommends.'),
-]
-ModelFlag = Annotated[
-    str | None, typer.Option('--model', help='The model. Default: gemma3-270m if its weights are here.')
-]
+# Settings that a flag may give in place of an answer. What nobody gives is asked, or follows.
+_ANSWERED = (
+    'text_field', 'label_field', 'labels', 'attributes', 'unit', 'unit_field', 'corpus_description',
+    'epsilon', 'examples', 'records', 'typical_words', 'method', 'model', 'delimiter', 'encoding', 'quoting',
+    'query', 'partition_column', 'sheet', 'split',
+)  # fmt: skip
+_OF_FORMAT = ('delimiter', 'encoding', 'quoting', 'query', 'partition_column', 'sheet', 'split')
 
 
+@flags.with_flags(dataclasses.replace(config.all_settings()[name], default=None) for name in _ANSWERED)
 def start(
     context: typer.Context,
-    files: FilesArgument,
-    output: OutputFlag = 'run.toml',
-    force: ForceFlag = False,
-    yes: YesFlag = False,
-    text_field: TextFieldFlag = None,
-    label_field: LabelFieldFlag = None,
-    labels: LabelsFlag = None,
-    attributes: AttributesFlag = None,
-    no_label: NoLabelFlag = False,
-    unit: UnitFlag = None,
-    unit_field: UnitFieldFlag = None,
-    corpus_description: DescriptionFlag = None,
-    epsilon: EpsilonFlag = None,
-    examples: ExamplesFlag = None,
-    records: RecordsFlag = None,
-    typical_words: WordsFlag = None,
-    method: MethodFlag = None,
-    model: ModelFlag = None,
-    delimiter: flags.DelimiterFlag = None,
-    encoding: flags.EncodingFlag = None,
-    quoting: flags.QuotingFlag = 'double',
-    query: flags.QueryFlag = None,
-    partition_column: flags.PartitionFlag = None,
-    sheet: flags.SheetFlag = None,
-    split: flags.SplitFlag = None,
+    files: Annotated[str, typer.Argument(metavar='RECORDS', help=INPUT_HELP)],
+    output: Annotated[str, typer.Option('--output', help='TOML file to write.', metavar='FILE')] = 'run.toml',
+    force: Annotated[bool, typer.Option('--force', help='Write over a file that is there.')] = False,
+    yes: Annotated[
+        bool,
+        typer.Option('--yes', help='Ask nothing: take the defaults, and refuse what has none by its name.'),
+    ] = False,
+    no_label: Annotated[bool, typer.Option('--no-label', help='There is no label.')] = False,
+    **settings: Any,
 ) -> None:
     """Ask at most six questions about records, and write the settings of a run.
 
@@ -126,7 +53,8 @@ def start(
 
     It reads the names of the columns and no record, so nothing that it writes depends on what the records
     say. The file says of each setting where it comes from, and is all that a run needs: [bold]dp-corpus
-    generate --config run.toml[/bold].
+    generate --config run.toml[/bold]. Defaults are 3 for epsilon, 200 texts, the model gemma3-270m if its
+    weights are here, and the method that `plan --compare` recommends.
     """
     if pathlib.Path(output).exists() and not force:
         raise ValueError(
@@ -139,27 +67,28 @@ def start(
             f'Expected a file in a folder that is there, got output={output!r}. Make the folder, or '
             'give another --output.'
         )
-    label_columns = _label_columns(label_field, attributes)
+    labels, unit, unit_field = settings['labels'], settings['unit'], settings['unit_field']
+    label_columns = _label_columns(settings['label_field'], settings['attributes'])
     _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
-    of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
-    check_delimiter(delimiter, quoting)
-    check_text_flags([files], delimiter=delimiter, encoding=encoding, quoting=quoting)
     places.check_local_files(files)
     console = terminal.console()
     off_screen.silence_libraries()
-    from transforms.read import Dialect, Header, Table
+    from pipeline.run.record_rules import record_rules
+    from transforms.read import Dialect, Header, check_input
 
-    dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
-    table = Table(**of_place)
+    of_format = {name: settings[name] for name in _OF_FORMAT if settings[name] is not None}
+    text_field = settings['text_field']
     try:
-        check_table(files, **of_place)
-        header, unread = interview.header(files, dialect, table, text_field), None
+        place = Input(input=files, **of_format)
+        place.check_text_flags([files])
+        fields = record_rules(place, 'example').fields
+        header, unread = interview.header(files, fields.dialect, fields.table, text_field), None
     except ValueError as error:
         if not yes:
             raise
         # All that is missing is said at once.
-        header, unread = Header(columns=(), dialect=dialect), error
+        header, unread = Header(columns=(), dialect=Dialect()), error
     questions = Questions(takes_defaults=yes)
     if not yes:
         console.print(WHY, markup=False, highlight=False)
@@ -169,7 +98,7 @@ def start(
     label, declared = interview.label(questions, label_columns, labels, no_label, others)
     unlabelled = tuple(each for each in others if each not in label)
     person = interview.unit_field(questions, unit, unit_field, unlabelled)
-    description = corpus_description or questions.ask(
+    description = settings['corpus_description'] or questions.ask(
         'What is the corpus, in one sentence? It begins every prompt, and nothing else helps as much.\n'
         "   For example: 'Notes of hospital visits, one after another.'",
         str.strip,
@@ -177,25 +106,36 @@ def start(
         flags='--corpus-description',
     )
     spent, wanted = interview.pair(
-        questions, (epsilon, examples), ('ε', 'texts'), ('--epsilon', '--examples'),
+        questions, (settings['epsilon'], settings['examples']), ('ε', 'texts'), ('--epsilon', '--examples'),
         (f'{answers_lib.EPSILON:g}', str(answers_lib.EXAMPLES)),
         ('How much may the corpus tell of {who} (ε: 1 is strict, 10 is loose)', 'how many texts do you want'),
         'one person' if person else 'one record',
     )  # fmt: skip
     many, words = interview.pair(
-        questions, (records, typical_words), ('people' if person else 'records', 'words'),
+        questions, (settings['records'], settings['typical_words']),
+        ('people' if person else 'records', 'words'),
         ('--records', '--typical-words'), (None, None),
         ('About how many {who} are there', 'how many words has a typical record, as is publicly known'),
         'people' if person else 'records', ('10000', '100'),
     )  # fmt: skip
     questions.check(_as_typed(context, files), columns, unread)
-    answers = Answers(
-        records=files, dialect=header.dialect, table=table, text_field=str(text), label_columns=label,
-        labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
-        examples=int(wanted), declared=int(many), typical_words=int(words),
-    )  # fmt: skip
-    interview.check_columns(answers)
-    started = settings_file.write(answers, method, model, output)
+    answered = {
+        'input': files,
+        **answers_lib.of_place(header.dialect, fields.table),
+        'text_field': str(text),
+        **answers_lib.of_label(label, declared),
+        **({} if person is None else {'unit': 'user', 'unit_field': person}),
+        'records': int(many),
+        'typical_words': int(words),
+        'corpus_description': str(description),
+        'epsilon': float(spent),
+        'examples': int(wanted),
+    }
+    of_input = {name: answered[name] for name in config.of_panels(Input) if name in answered}
+    with off_screen.unquoted():
+        # Refuses columns that a file lacks.
+        check_input(files, record_rules(Input(**of_input), 'user' if person else 'example').fields)
+    started = settings_file.write(answered, settings['method'], settings['model'], output)
     comparison_terminal.print_comparison(started.compared, console)
     console.print()
     run_plan = comparison.planned(started.config)

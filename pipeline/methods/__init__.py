@@ -16,11 +16,7 @@ METHODS: dict[str, Method[Any, Any]] = {}
 
 
 def register(method: Method[Any, Any]) -> None:
-    """Adds a method.
-
-    Raises:
-        ValueError: The name is taken.
-    """
+    """Adds a method, whose name has to be new."""
     if method.name in METHODS:
         raise ValueError(
             f'Expected a new name, got name={method.name!r}, which is taken. Give the method another one.'
@@ -41,9 +37,6 @@ def solve(config: JobConfig[Any], *, launch: bool = False) -> Any:
         launch: True if this machine launches the run. It then decides the type of weights once for all
             workers, which may be of several kinds: a batch that is decoded again has to be the same
             (METHOD 7). And paths become absolute, since workers have another working directory.
-
-    Returns:
-        The `Run` of its method.
 
     Raises:
         ValueError: Settings that do not fit, or a budget that nothing gives.

@@ -1,26 +1,29 @@
-"""Texts that a run reads beside its records may not be the records."""
+"""Public texts that a run reads beside its records, which may not be the records."""
 
 import os
 from collections.abc import Iterator, Sequence
 
+from models.records import Record
+from pipeline.run.record_rules import dialect_of
 from pipeline.settings.input import Input
 from transforms.durable import is_local
 from transforms.places import split_patterns
-from transforms.read import InputFile, identities_of, list_input
+from transforms.read import (
+    InputFile,
+    Reason,
+    RecordFields,
+    RecordRules,
+    Rejection,
+    check_input,
+    identities_of,
+    list_input,
+    read_place,
+)
 from transforms.read.errors import RestrictedError
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
-    """Refuses texts that are the records.
-
-    Args:
-        declared: The input.
-        listed: Files of the texts.
-        name: Their name in errors: the flag without dashes.
-
-    Raises:
-        ValueError: A file is one of the input, whatever its names are, or lies in a folder of the input.
-    """
+    """Refuses texts that are the records, whatever their names are, or that lie in a folder of them."""
     places = tuple(_input_paths(declared))
     read = {identity for place in places for identity in identities_of(place)}
     folders = tuple(os.path.join(_place(place), '') for place in places)
@@ -48,3 +51,32 @@ def _input_paths(declared: Input) -> Iterator[str]:
 
 def _place(path: str) -> str:
     return os.path.realpath(path) if is_local(path) else path
+
+
+def rows_of_texts(
+    place: str,
+    files: Sequence[InputFile],
+    declared: Input,
+    name: str,
+    label_field: str | None = None,
+    attributes: tuple[str, ...] = (),
+) -> Iterator[tuple[str, Record | Rejection]]:
+    """(file, row) of files of public texts, by the rules of the input but for its columns of labels."""
+    labels = tuple(label for label in declared.label_values if label is not None)
+    fields = RecordFields(
+        text=declared.text_field, label=label_field, attributes=attributes, dialect=dialect_of(declared)
+    )
+    rules = RecordRules(
+        fields=fields,
+        labels=labels or None if label_field or attributes else None,
+        max_record_bytes=declared.max_record_bytes,
+    )
+    check_input(place, fields)
+    for file in files:
+        for row in read_place(file.path, rules):
+            if isinstance(row, Rejection) and row.reason is Reason.UNREADABLE_REST:
+                raise ValueError(
+                    f'Expected a whole file of texts, got {name} file={file.path!r}, whose rest cannot '
+                    'be read. Fetch it again.'
+                )
+            yield file.path, row

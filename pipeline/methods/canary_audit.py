@@ -20,8 +20,8 @@ class Canaries[R: Run](abc.ABC):
     """Canaries of one method: a run with them, and the scores that an attacker gives them.
 
     Attributes:
-        attack: The quantity that the attacker scores them by, in two words or three.
-        reads: Who could.
+        attack: The attacker's quantity, in two words or three.
+        reads: Who could have it.
     """
 
     attack: ClassVar[str]
@@ -29,11 +29,7 @@ class Canaries[R: Run](abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self, run: R) -> one_run.Guarantee:
-        """The guarantee that is proven of the run.
-
-        Raises:
-            ValueError: Nothing that canaries could contradict.
-        """
+        """The guarantee that is proven of the run; a ValueError where canaries could contradict nothing."""
 
     @abc.abstractmethod
     def scores(
@@ -45,30 +41,21 @@ class Canaries[R: Run](abc.ABC):
         seed: int,
         progress: Callable[[str], None],
     ) -> np.ndarray:
-        """Runs the method once on the records and on the canaries whose coin says so, and scores them all.
+        """Scores of the canaries, `[m]`, after one run on the records and on those whose coin says so.
+
+        Larger scores speak for "in". No budget is charged.
 
         Args:
-            run: The run; no budget is charged.
+            run: The run.
             records: Records of the input, beside the canaries; none without an input.
             coins: `[m]` bool.
             seed: Seed of the canaries.
             progress: Told, in words without private facts, what goes on.
-
-        Returns:
-            `[m]`; larger scores speak for "in".
         """
 
 
 def check(run: Run[Any] | JobConfig[Any], canaries: int) -> None:
-    """Refuses what no audit can be of; imports nothing heavy.
-
-    Args:
-        run: The run.
-        canaries: m.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses runs and numbers of canaries that no audit can be of; imports nothing heavy."""
     if run.input.attributes:
         raise ValueError(
             f'Expected labels of one column, got attributes={run.input.attributes!r}. Audit the run '
@@ -85,18 +72,7 @@ def audit[R: Run](
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> CanaryAudit:
-    """The audit from the settings to the verdict.
-
-    Args:
-        of_method: The method's part.
-        run: The run; no budget is charged.
-        canaries: m.
-        seed: Seed of the canaries and their coins.
-        progress: Told, in words without private facts, what goes on.
-
-    Raises:
-        ValueError: Too few canaries, or settings that the audit cannot take.
-    """
+    """The audit from the settings to the verdict; no budget is charged."""
     check(run, canaries)
     proven = of_method.guarantee(run)
     coins = one_run.coins(canaries, seed)
@@ -138,10 +114,6 @@ def canary_records(texts: list[str], run: Run[Any]) -> list[list[Record]]:
     """The records of each canary: one, or of a user as many as may vote, all of the same text and label.
 
     Labels take turns.
-
-    Args:
-        texts: Texts of each canary.
-        run: The run.
     """
     of_unit = run.budget.examples_per_context if run.budget.unit == 'user' else 1
     labels = run.input.label_values

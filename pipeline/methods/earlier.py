@@ -26,10 +26,6 @@ def origin_of_texts(place: str, name: str) -> TextOrigin:
     Of a folder these lie in it. Of files they may lie beside them or in any folder above; the nearest one
     counts. Of files without either nothing but the curator's word is known.
 
-    Args:
-        place: Folder of a finished run, or files like those of --input.
-        name: Its name in errors: the flag without dashes.
-
     Raises:
         FileNotFoundError: There is nothing.
         ValueError: A release states no (epsilon, delta), or its report or its card is damaged.
@@ -77,10 +73,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
-    """The releases that reach a run which reads the texts of a folder with a report or a card.
-
-    The card says whose adapter wrote the texts; without it the report does.
-    """
+    """The releases that reach a run by the texts of a folder; a card, if there, says whose they are."""
     with intact.reading(f'{SAMPLED_ADAPTER} of {name}={folder!r}', 'Restore the release as its run wrote it'):
         card = released.card_of_texts(folder)
     report = FileSystems.join(folder, REPORT)
@@ -115,14 +108,6 @@ def check(
     A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to
     none says so: of both the report says that no sum of a ledger has them.
 
-    Args:
-        releases: All that would go into a run.
-        what: Name in errors of the one that was given: 'a corpus'.
-        place: Its folder or files.
-        name: Name of the place in errors: the flag without dashes.
-        dataset: The dataset that the run is charged to.
-        ledger: Its ledger.
-
     Raises:
         ValueError: The ledger does not hold a charge that a release claims.
     """
@@ -149,13 +134,7 @@ def check(
 
 
 def is_charge_of(rho: float, cost: accounting.RunCost, release: EarlierRelease) -> bool:
-    """True if a run's charge is the cost of a release, as this version states it or an older one did.
-
-    Args:
-        rho: The ledger's charge.
-        cost: For what.
-        release: The release as a report or a card states it.
-    """
+    """True if a run's charge is the cost of a release, as this version states it or an older one did."""
     if release.charged_rho is not None:
         # The report has the ledger's own number, written and read as JSON.
         return math.isclose(rho, release.charged_rho, rel_tol=1e-12)

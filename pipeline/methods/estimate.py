@@ -22,12 +22,7 @@ from models.speed import Work
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Speed:
-    """The speed of a run on this machine.
-
-    Attributes:
-        device: The device that JAX took.
-        seconds_of_token: Seconds for a token of all rows together, in two digits.
-    """
+    """The speed of a run on this machine, in seconds for a token of all rows together."""
 
     device: str
     seconds_of_token: float
@@ -57,7 +52,6 @@ class Estimate:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all work; None where a part of it is not known."""
         if self.training_hours is None or self.decoding_hours is None:
             return None
         return self.training_hours + self.decoding_hours
@@ -86,17 +80,7 @@ class Estimate:
 
 
 def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes: int) -> Estimate:
-    """Time and memory of a run on this machine.
-
-    Args:
-        model: The model's name.
-        dtype: Type of its weights.
-        tokens: Tokens of each kind of work that there is.
-        memory_bytes: Bytes that it takes of a device.
-
-    Raises:
-        ValueError: The speed file of an earlier run is damaged.
-    """
+    """Time and memory of a run on this machine."""
     known = {work: known_speed(model, dtype, work) for work in tokens}
 
     def hours(work: Work) -> float | None:
@@ -125,11 +109,7 @@ def file_of(model: str, dtype: Dtype, work: Work) -> pathlib.Path:
 
 
 def keep(model: str, dtype: Dtype) -> None:
-    """Keeps how fast the run was that this process has just carried out, as far as it measured that.
-
-    Raises:
-        OSError: The cache folder cannot be written to.
-    """
+    """Keeps the speed of the run that this process has just carried out; an OSError if it cannot."""
     for work, seconds in speed.seconds_of_token().items():
         path = file_of(model, dtype, work)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,11 +122,7 @@ def keep(model: str, dtype: Dtype) -> None:
 
 
 def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
-    """The speed of the last such run on this machine; None without one.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """The speed of the last such run on this machine; None without one, a ValueError of a damaged file."""
     path = file_of(model, dtype, work)
     try:
         document = json.loads(path.read_bytes())
@@ -187,11 +163,7 @@ def _processor() -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number of an estimate: three digits, or more where it has no fraction left.
-
-    >>> three_digits(0.03456), three_digits(15.02), three_digits(1041.7)
-    ('0.0346', '15', '1,042')
-    """
+    """Three digits of a number, or more where it has no fraction left."""
     return f'{value:.3g}' if value < 100 else f'{value:,.0f}'
 
 

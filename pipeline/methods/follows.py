@@ -42,12 +42,7 @@ _BYTES_OF_TOKEN = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Follows:
-    """A setting that nobody gave, and why it has its value.
-
-    Attributes:
-        value: The value.
-        because: The reason, a sentence for the curator.
-    """
+    """A setting that nobody gave, and the reason for its value: a sentence for the curator."""
 
     value: Any
     because: str
@@ -55,12 +50,9 @@ class Follows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked[M: MethodSettings]:
-    """A run as far as somebody said it. All of it public.
+    """A run as far as somebody said it; defaults stand where nobody said anything. All of it public.
 
     Attributes:
-        input: The declared input.
-        budget: The guarantee.
-        method: Settings of the method, with defaults where nobody said anything.
         given: Names of the settings that somebody gave.
         delta: As given, or from the declared number of records; None where neither is known.
     """
@@ -93,10 +85,7 @@ def typical_tokens(own: Prompt) -> int:
 def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]:
     """The caps of a text and of a prompt, where nobody gave them.
 
-    Args:
-        asked: The run, with declared words of a typical record.
-        texts_in_prompt: Texts that a prompt shows, each as long as the cap if there is one, and of typical
-            length if there are several.
+    Of the texts that a prompt shows one is as long as the cap, and each of several is of typical length.
     """
     own: Prompt = asked.method
     if own.typical_words is None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy.report import BatchFacts, Described, PrivacyReport
+from models.privacy.report import BatchFacts, Described, PrivacyReport, words
 from models.records import BatchId, Record
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import Canaries
@@ -53,11 +53,11 @@ class RunPlan(abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self) -> str:
-        """The guarantee in a few words."""
+        pass
 
     @abc.abstractmethod
     def size(self) -> str:
-        """The size of the run, in a few words."""
+        pass
 
     def written_texts(self) -> int | None:
         """Texts of the corpus, about; None where public numbers do not tell."""
@@ -71,13 +71,26 @@ class RunPlan(abc.ABC):
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
 
+    def rows_of_others(self, omega: float | None = None) -> list[tuple[str, str]]:
+        """Lines on this machine and on the ledger, where these are given."""
+        rows = [] if self.estimate is None else self.estimate.rows()
+        return rows if self.budget is None else [*rows, *self.budget.rows(self.delta, omega)]
+
     def to_json(self) -> str:
-        """The plan as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
     def _repr_html_(self) -> str:
         """The plan as a notebook shows it: as a terminal does."""
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
+
+
+def delta_warning(run: Run[Any]) -> tuple[str, ...]:
+    """The report's warning of a delta that is large for the declared number of units; or nothing."""
+    delta, units = run.delta, run.input.records
+    if units is None or run.statement != 'differential privacy' or delta * units < 1:
+        return ()
+    many = 'users' if run.budget.unit == 'user' else 'records'
+    return (words.macro('delta_relation', delta, units, 'declared', many),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +116,8 @@ class Score:
     of_records: float
 
 
+# Bytes of a number of each type.
+ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 # The rank of a method that others come before.
 LAST_RANK = 3
 # Units of each label from which on votes on whole texts were worth more than texts of an adapter at the same
@@ -112,12 +127,7 @@ FEWEST_OF_LABEL = 300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Standing:
-    """The rank of a method for a task, beside other methods.
-
-    Attributes:
-        rank: 1 for the first choice; methods of the same rank are told apart by the time that they take.
-        because: The reason, a sentence.
-    """
+    """The rank of a method for a task, 1 for the first, and why; those of one rank differ by their time."""
 
     rank: int
     because: str
@@ -147,8 +157,6 @@ class Reported:
     """A method's part of a report.
 
     Attributes:
-        facts: Facts on the run's use of the records.
-        settings: Settings that the report shows, in its order; no path of the curator's machine.
         units: Units that were declared, which the report compares delta with.
     """
 
@@ -161,8 +169,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     """One way from records to a corpus: stateless, and known by the name in its settings.
 
     Attributes:
-        settings: The class of its settings.
-        summary: Its work in one sentence, for `--help`.
         instead: Remedy in place of a setting that other methods have and it lacks, by the setting's
             name: one sentence or two. A setting that is not listed is refused with its panel's name.
         open_steps: Labels of steps whose errors are of the model or without data, so that they
@@ -170,7 +176,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         memory_setting: The setting to lower where memory is short, beside those of lengths.
         needs_only_records: True if it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
-        scores: Scores of its texts in measured runs.
     """
 
     settings: type[M]
@@ -183,7 +188,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @property
     def name(self) -> str:
-        """Name of the flag --method."""
         return self.settings.name
 
     # --- Before a run ---------------------------------------------------------------
@@ -193,9 +197,6 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
         Asked where --typical-words or --examples is given. Only public numbers decide, and what was given
         stays.
-
-        Raises:
-            ValueError: No budget pays for the texts wanted.
         """
         return {}
 
@@ -213,11 +214,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """
 
     def estimate(self, run: R) -> Estimate | None:
-        """Time and memory of a run here, without asking an accelerator; None without a model.
-
-        Raises:
-            ValueError: The speed file of an earlier run in the cache is damaged.
-        """
+        """Time and memory of a run here, without asking an accelerator; None without a model."""
         own = run.method
         if not isinstance(own, Model):
             return None
@@ -226,37 +223,21 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def plan(self, run: R, estimate: Estimate | None = None, budget: BudgetAnswer | None = None) -> RunPlan:
-        """The plan of a run.
-
-        Args:
-            run: The run.
-            estimate: Time and memory on this machine.
-            budget: The ledger's answer for the run.
-        """
+        """The plan of a run, with time and memory here and the ledger's answer where these are given."""
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        """The rank of the method for so many units at an epsilon, from what was measured.
+        """The rank of the method for so many units and labels (1 without any), from what was measured.
 
-        Args:
-            units: Declared units that the run takes.
-            epsilon: The target; None where the budget is given otherwise.
-            labels: Declared ones, 1 without any.
+        `epsilon` is the target; None where the budget is given otherwise.
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 
     def fitting(
         self, run: R, has_room: HasRoom, order: float, *, reaches: bool = True
     ) -> tuple[FittingSetting, ...] | None:
-        """Settings of which each alone would make a run fit that does not: a smaller epsilon, if anything.
+        """Settings of which each alone would make a run fit that does not; None: a higher order is enough.
 
-        Args:
-            run: The run.
-            has_room: True if the dataset has room for the run with other values of settings.
-            order: The Rényi order at which the ledger keeps the dataset's budget.
-            reaches: True if the run's orders reach it.
-
-        Returns:
-            The settings; None where a higher order is enough.
+        `order` is the Rényi order of the ledger's budget, and `reaches` says whether the run's reach it.
         """
         if run.budget.epsilon is None:
             return ()  # more noise would fit, and how much depends on what it is wanted for
@@ -269,41 +250,21 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     @abc.abstractmethod
     def needed_memory(self, run: R, dtype: Dtype, devices: int = 1) -> int:
-        """Bytes of each device that a run takes at the least.
-
-        Args:
-            run: The run.
-            dtype: Type of the weights.
-            devices: Number of devices of one machine that share the rows.
-        """
+        """Bytes of each device that a run takes at the least; `devices` of one machine share the rows."""
 
     # --- The run --------------------------------------------------------------------
 
     @abc.abstractmethod
     def digests(self, run: R) -> Mapping[str, str]:
-        """Digest of each thing that it depends on beside settings, input and code, by the name in `run.json`.
-
-        Names are those of `pipeline.run.identity.CHANGES`.
-        """
+        """Digest of each thing that it depends on beside settings, input and code, by `identity.CHANGES`."""
 
     @abc.abstractmethod
     def prepare(self, run: R) -> Any:
-        """Settings for workers, picklable; looks at models and prompts before anything is paid.
-
-        Raises:
-            ValueError: A prompt does not fit.
-            FileNotFoundError: A file of the model is not there.
-        """
+        """Settings for workers, picklable; looks at models and prompts before anything is paid."""
 
     @abc.abstractmethod
     def generate(self, run: R, prepared: Any, records: 'beam.PCollection[Record]') -> Generated:
-        """Records -> the rows of the corpus.
-
-        Args:
-            run: The run.
-            prepared: The result of `prepare`.
-            records: Those of the run.
-        """
+        """Records of the run -> the rows of the corpus; `prepared` is the result of `prepare`."""
 
     @abc.abstractmethod
     def reported(self, run: R, prepared: Any, plan: BatchPlan) -> Reported:
@@ -322,11 +283,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
     # --- Audits ---------------------------------------------------------------------
 
     def canaries(self) -> Canaries[R]:
-        """The audit of this method by canaries.
-
-        Raises:
-            ValueError: There is no such audit of it.
-        """
+        """The audit of this method by canaries; a ValueError where there is none."""
         raise ValueError(
             f'Expected a method that canaries can audit, got method={self.name!r}. Give --method refine, say.'
         )

@@ -12,13 +12,7 @@ from pipeline.settings.structure import Structured
 def of_settings(
     settings: Structured, folders: Sequence[pathlib.Path] = (), further: Sequence[str] = ()
 ) -> str:
-    """Digest of weights, tokenizer, the texts of the prompt, and of what a method adds.
-
-    Args:
-        settings: The method's.
-        folders: Folders of further files that the run reads.
-        further: Digests of what is no file of these.
-    """
+    """Digest of weights, tokenizer, prompt texts, further folders, and digests that a method adds."""
     named = (settings.prompt, settings.schema, settings.json_schema)
     texts = [pathlib.Path(name) for name in named if name and name not in PROMPT_PRESETS]
     files = {settings.tokenizer_path, *texts}

@@ -4,7 +4,7 @@ Paths tell the layout of the curator's machine, and nothing about the guarantee.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from models.decoders import family
@@ -19,28 +19,11 @@ OF_EVERY_RUN = (
     'record_id_field', 'records', 'sample_rate', 'max_record_bytes', 'keep_rejected', 'unit',
     'examples_per_context', 'epsilon',
 )  # fmt: skip
-# Settings that no report shows: paths, what the report says elsewhere, and where a run is carried out.
-HIDDEN = frozenset({
-    'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
-    'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
-    'accelerator',
-})  # fmt: skip
 
 
-def names_of(mechanism: Any) -> tuple[str, ...]:
-    """Names of the settings that the guarantee depends on: the fields of a mechanism's parameters."""
-    return tuple(field.name for field in dataclasses.fields(mechanism))
-
-
-def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:
-    """The values of settings, in the order of their names; the mechanism's own stand elsewhere.
-
-    Args:
-        config: The run.
-        names: Settings that the report may show, in its order.
-        of_mechanism: Names of the settings that the guarantee depends on.
-    """
-    values = config.settings()
+def shown(config: JobConfig, names: Iterable[str], mechanism: Any) -> dict[str, Any]:
+    """The values of settings, in the order of their names, but for those that are fields of the mechanism."""
+    values, of_mechanism = config.settings(), {field.name for field in dataclasses.fields(mechanism)}
     found = {name: values[name] for name in names if name not in of_mechanism}
     return {name: ', '.join(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
@@ -48,14 +31,7 @@ def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]
 def with_texts(
     settings: dict[str, Any], method: Structured, declared: Input, prompt: str | None = None
 ) -> dict[str, Any]:
-    """The settings with what a structure and a prompt are, and where the model comes from.
-
-    Args:
-        settings: The result of `shown`, as the method changed it.
-        method: The method's settings.
-        declared: The input.
-        prompt: The prompt in words; None for the config's.
-    """
+    """The settings of `shown` with structure, prompt (in place of the config's) and the model's origin."""
     found = dict(settings)
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
         if not value:

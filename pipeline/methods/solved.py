@@ -32,8 +32,7 @@ class RunFolders:
     Attributes:
         work: Folders in the work directory.
         output: Folders in the output.
-        kept: Files in the work directory without which a run cannot go on once it has begun: what was drawn
-            with noise.
+        kept: Files of the work directory that were drawn with noise: without them a begun run cannot go on.
     """
 
     work: tuple[str, ...] = ()
@@ -46,8 +45,6 @@ class Begun:
     """An earlier release that a run builds on.
 
     Attributes:
-        name: The setting that names it.
-        place: Its folder or its files.
         what: Its name in errors: 'a corpus'.
         is_adapter: True if it is an adapter, whose card says what it cost; else it is texts.
     """
@@ -72,8 +69,6 @@ class Run[M: MethodSettings]:
             uses. None where it has no price in advance.
         batch_plan: The plan of batches where the config gives it; None where a noisy count does.
         most_tokens: Tokens of all texts at the most, as far as public numbers tell; 0 where they do not.
-        folders: Folders and files of its own.
-        begun: Earlier releases that it builds on.
     """
 
     config: JobConfig[M]
@@ -86,51 +81,39 @@ class Run[M: MethodSettings]:
 
     @property
     def input(self) -> Input:
-        """Settings of the input."""
         return self.config.input
 
     @property
     def budget(self) -> Budget:
-        """Settings of the guarantee."""
         return self.config.budget
 
     @property
     def method(self) -> M:
-        """Settings of the method."""
         return self.config.method
 
     @property
     def runner(self) -> Runner:
-        """Settings of the runner."""
         return self.config.runner
 
     @property
     def delta(self) -> float:
-        """delta of everything that the run states."""
         return self.config.delta
 
     @property
     def run_id(self) -> str:
-        """Public name of the run."""
         return self.config.output.name
 
     @property
     def output(self) -> str:
-        """Folder of the corpus."""
         return str(self.config.output.output)
 
     @property
     def work_dir(self) -> str:
-        """The curator's folder."""
         return self.config.output.curator
 
     @functools.cached_property
     def cost(self) -> accounting.RunCost:
-        """The cost of the run, stage by stage.
-
-        Raises:
-            ValueError: It has no price in advance.
-        """
+        """The cost of the run, stage by stage; a ValueError where it has no price in advance."""
         if self.stages is None:
             raise ValueError(
                 f'Expected a method that has a price in advance, got method={self.method.name!r} with '

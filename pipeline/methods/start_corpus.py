@@ -10,15 +10,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods import beside_input, earlier
 from pipeline.release import released_corpus
 from pipeline.settings.input import Input
-from transforms.read import (
-    Dialect,
-    Reason,
-    RecordFields,
-    RecordRules,
-    check_input,
-    list_input,
-    read_place,
-)
+from transforms.read import Reason, list_input
 
 # They travel to every worker.
 MOST_TEXTS = 50_000
@@ -28,13 +20,6 @@ def read_start(place: str, declared: Input, name: str, *, labelled: bool = False
     """The texts of a corpus as a list of candidates, in the order of its files.
 
     Truncated examples of a release, and rows that are no records of the run's rules, are left out.
-
-    Args:
-        place: Folder of a finished run, or files like those of --input.
-        declared: The input, for the columns and the labels.
-        name: Its name in errors: the flag without dashes.
-        labelled: True if each text needs a declared label. Without, those of files have none, and one that
-            the run does not declare is left out.
 
     Raises:
         FileNotFoundError: There is nothing.
@@ -70,30 +55,12 @@ def _read(
                 if not example.truncated
             ]
     else:
-        dialect = Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting)
-        fields = RecordFields(
-            text=declared.text_field,
-            label=declared.label_field if labelled else None,
-            attributes=declared.attributes if labelled else (),
-            dialect=dialect,
-        )
-        rules = RecordRules(
-            fields=fields,
-            labels=tuple(label for label in labels if label is not None) or None if labelled else None,
-            max_record_bytes=declared.max_record_bytes,
-        )
-        check_input(place, rules.fields)
-        for file in files:
-            for found in read_place(file.path, rules):
-                if isinstance(found, Record):
-                    rows.append((found.label, found.text))
-                elif found.reason in (Reason.UNDECLARED_LABEL, Reason.MISSING_FIELD) and labelled:
-                    raise _without_label(f'{name} file={file.path!r}, row={found.ordinal}', labels)
-                elif found.reason is Reason.UNREADABLE_REST:
-                    raise ValueError(
-                        f'Expected a whole file of texts, got {name} file={file.path!r}, whose rest cannot '
-                        'be read. Fetch it again.'
-                    )
+        columns = (declared.label_field, declared.attributes) if labelled else (None, ())
+        for path, row in beside_input.rows_of_texts(place, files, declared, name, *columns):
+            if isinstance(row, Record):
+                rows.append((row.label, row.text))
+            elif row.reason in (Reason.UNDECLARED_LABEL, Reason.MISSING_FIELD) and labelled:
+                raise _without_label(f'{name} file={path!r}, row={row.ordinal}', labels)
     if labelled and (others := [label for label, _ in rows if label not in labels]):
         raise _without_label(f'{name}={place!r} with label={others[0]!r}', labels)
     groups = [labels.index(label) if label in labels else 0 for label, _ in rows]
@@ -120,16 +87,6 @@ def digest(texts: Sequence[Candidate]) -> str:
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
-    """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
-
-    Args:
-        start: The corpus; None without.
-        name: Its name in errors: the flag without dashes.
-        dataset: The dataset that the run is charged to.
-        ledger: Its ledger.
-
-    Raises:
-        ValueError: The ledger does not hold a charge that the release, or what went into it, claims.
-    """
+    """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere."""
     if start is not None:
         earlier.check(earlier.origin_of_texts(start, name).releases, 'a corpus', start, name, dataset, ledger)

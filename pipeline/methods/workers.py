@@ -24,12 +24,7 @@ def text_limit(prompt: Prompt) -> int:
 
 
 def model_settings(model: Model) -> dict[str, Any]:
-    """The model, its files and its type; checks that the files are there and the model's.
-
-    Raises:
-        FileNotFoundError: A file is not there.
-        ValueError: The files are of another model.
-    """
+    """The model, its files and its type; checks that the files are there and the model's."""
     family.family_of(model.model).check_files(model.model, model.model_files)
     for name, path in (('checkpoint', model.checkpoint_path), ('tokenizer', model.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
@@ -43,12 +38,7 @@ def model_settings(model: Model) -> dict[str, Any]:
 
 
 def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
-    """The writer of a run's prompts, without the rest of what decodes.
-
-    Raises:
-        FileNotFoundError: The tokenizer's file is not there.
-        MissingExtraError: A library is not installed.
-    """
+    """The writer of a run's prompts, without the rest of what decodes."""
     extras.need(extras.GEMMA, use=f'model={settings.model!r}')
     path = settings.tokenizer_path
     if not FileSystems.exists(str(path)) and not path.exists():

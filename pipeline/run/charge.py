@@ -81,11 +81,7 @@ def ask(run: Run) -> BudgetAnswer:
 
 
 def check_earlier(run: Run, ledger: Ledger) -> None:
-    """Refuses earlier releases that claim a charge which the ledger does not hold.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses earlier releases that claim a charge which the ledger does not hold."""
     for begun in run.begun:
         if begun.is_adapter:
             releases = released.read_card(begun.place).handed_on()
@@ -99,8 +95,7 @@ def check(ledger: Ledger, run: Run) -> None:
 
     Raises:
         BudgetExceeded: It does not fit into what the dataset has left; it names what would.
-        ValueError: It builds on an earlier release that claims a charge which the ledger does not hold, or it
-            was finished and its release is not there.
+        ValueError: As of `check_earlier`, or it was finished and its release is not there.
     """
     check_earlier(run, ledger)
     account = ledger.account(str(run.budget.dataset))
@@ -115,11 +110,7 @@ def check(ledger: Ledger, run: Run) -> None:
 
 
 def _refuse_lost_release(run: Run, account: Account) -> None:
-    """Refuses to resume a run that is finished: its release is out, so whatever came now would be another.
-
-    Raises:
-        ValueError: The ledger has it as settled, and its report is not in the output folder.
-    """
+    """Refuses to resume a run that is finished: its release is out, so whatever came now would be another."""
     charged = account.run(run.run_id)
     if charged is not None and charged.state == 'settled' and not is_finished(run):
         raise ValueError(

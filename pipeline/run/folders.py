@@ -61,10 +61,8 @@ def prepare(run: Run) -> list[str]:
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
     _refuse_change(run, digests)
-    for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
-        make_folder(folder)
-    for folder in (FileSystems.join(work_dir, name) for name in own.work):
-        make_folder(folder)
+    for name in (*WORK_FOLDERS, *own.work):
+        make_folder(FileSystems.join(work_dir, name))
     for name in ((DATA_FOLDER,) if run.method.writes_texts else ()) + tuple(own.output):
         _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')
@@ -88,11 +86,7 @@ def prepare(run: Run) -> list[str]:
 
 
 def _check_apart(run: Run, files: Sequence[str]) -> None:
-    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead."""
     output, work_dir = run.output, run.work_dir
     own = (*WORK_FOLDERS, *run.folders.work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
@@ -106,11 +100,7 @@ def _check_apart(run: Run, files: Sequence[str]) -> None:
 
 
 def _refuse_link(folder: str) -> None:
-    """Refuses a folder of the release that lies elsewhere.
-
-    Raises:
-        FileExistsError: See above.
-    """
+    """Refuses a folder of the release that lies elsewhere."""
     if is_local(folder) and os.path.islink(folder):
         raise FileExistsError(
             f'Expected a folder of the release, got output folder={folder!r}, a symbolic link, which no run '

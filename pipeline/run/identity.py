@@ -46,10 +46,6 @@ def fingerprint(run: Run, files: Sequence[str] | None = None) -> dict[str, str]:
     MiB, and weights in one file, are known by content; larger ones by name, size and time: reading
     tens of gigabytes would take as long as the run's first stage.
 
-    Args:
-        run: The run.
-        files: Its `input_files`; looked up where they are not given.
-
     Raises:
         ValueError: The input names other files now.
     """
@@ -79,13 +75,10 @@ def input_files(run: Run) -> list[str]:
 def input_digest(pattern: str, files: Sequence[str], fields: RecordFields) -> str:
     """Digest of the names and contents of all files that are read, and of no other.
 
-    Args:
-        pattern: Comma-separated paths and globs.
-        files: The files that they named when these were looked at.
-        fields: The columns that are read; of a database nothing else counts.
+    `files` are those that the pattern named when they were looked at.
 
     Raises:
-        ValueError: They name others now.
+        ValueError: The pattern names others now.
     """
     listing = list_input(pattern)
     check_same(files, [file.path for file in listing])

@@ -11,13 +11,6 @@ def turns_warning(settings: Prompt) -> str | None:
 
     A template that writes `<start_of_turn>` asks in turns. The files of weights that were tuned to answer in
     turns hold a chat template.
-
-    Args:
-        settings: Settings of the model and its prompt; the files of the model are there.
-
-    Raises:
-        FileNotFoundError: There is no such file of a prompt.
-        ValueError: The file of the prompt is none, or that of the weights is damaged.
     """
     answers = family.family_of(settings.model).answers_turns(settings.model_files.checkpoint)
     asks = START_OF_TURN in read_template(settings.prompt_name).public

@@ -5,20 +5,20 @@ from pipeline.settings.input import Input
 from transforms.read import Dialect, RecordFields, RecordRules, Table
 
 
-def record_rules(declared: Input, unit: Unit) -> RecordRules:
-    """The rules of the input.
+def dialect_of(declared: Input) -> Dialect:
+    """The format of the input's files of text."""
+    return Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting)
 
-    Args:
-        declared: The input.
-        unit: Unit of privacy: 'example' or 'user'.
-    """
+
+def record_rules(declared: Input, unit: Unit) -> RecordRules:
+    """The rules of the input, for a unit of privacy."""
     fields = RecordFields(
         text=declared.text_field,
         label=declared.label_field,
         attributes=declared.attributes,
         unit=declared.unit_field,
         record_id=declared.record_id_field,
-        dialect=Dialect(delimiter=declared.delimiter, encoding=declared.encoding, quoting=declared.quoting),
+        dialect=dialect_of(declared),
         table=Table(
             query=declared.query,
             partition_column=declared.partition_column,

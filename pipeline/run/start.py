@@ -18,35 +18,6 @@ from pipeline.run.failure import keep_failure
 from pipeline.settings.model import Model
 
 
-def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
-    """Prepares the folders, charges the ledger and runs the job to its end.
-
-    The ledger has the whole price before the first step starts, and a run that is resumed
-    pays nothing again (METHOD 7).
-
-    Args:
-        run: The run, solved for a launch.
-        prepared: The result of its method's `prepare`.
-        beam_arguments: Options of Beam.
-
-    Returns:
-        Beam's result. This project adds no metrics to it.
-
-    Raises:
-        BudgetExceeded: The dataset's budget does not allow the run; no step has started.
-        ConnectionError: The ledger cannot be reached; no step has started.
-        FileExistsError: The output or the work directory is another run's, or a file.
-        FileNotFoundError: No input file.
-        PermissionError: The output or the work directory cannot be written.
-        ValueError: The input lacks a column, the machine has too little memory or disk, or Beam does not
-            know one of its options.
-        RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
-            neither the text nor a cause holds anything private.
-    """
-    with _apart_from_cells():
-        return _carry_out(run, prepared, beam_arguments)
-
-
 @contextlib.contextmanager
 def _apart_from_cells() -> Iterator[None]:
     """Keeps Beam from taking a run for a pipeline that somebody writes in the cells of a notebook.
@@ -65,8 +36,24 @@ def _apart_from_cells() -> Iterator[None]:
             setattr(beam.pipeline, name, function)
 
 
-def _carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
-    """As `carry_out`."""
+@_apart_from_cells()
+def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
+    """Prepares the folders, charges the ledger and runs the job to its end.
+
+    The ledger has the whole price before the first step starts, and a run that is resumed
+    pays nothing again (METHOD 7).
+
+    Raises:
+        BudgetExceeded: The dataset's budget does not allow the run; no step has started.
+        ConnectionError: The ledger cannot be reached; no step has started.
+        FileExistsError: The output or the work directory is another run's, or a file.
+        FileNotFoundError: No input file.
+        PermissionError: The output or the work directory cannot be written.
+        ValueError: The input lacks a column, the machine has too little memory or disk, or Beam does not
+            know one of its options.
+        RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
+            neither the text nor a cause holds anything private.
+    """
     options = beam_options(run.runner.runner, beam_arguments)
     root = beam.Pipeline(options=options)
     resources.check(run)

@@ -51,18 +51,10 @@ def ready(job_config: JobConfig) -> Run:
 
 
 def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Console) -> bool:
-    """Runs a job, and shows on the way how far it is.
-
-    Args:
-        run: The run, as `ready` gives it.
-        beam_arguments: Options of Beam.
-        console: The screen of whoever waits.
+    """Runs a job, and shows on the way how far it is; errors as of `pipeline.run.start.carry_out`.
 
     Returns:
         True if it is finished; a launcher that only submits has not finished it.
-
-    Raises:
-        Exception: See `pipeline.run.start.carry_out`.
     """
     method, settings = methods.of(run), run.method
     run_plan = method.plan(run)

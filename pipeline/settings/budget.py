@@ -35,6 +35,14 @@ class Budget(panel.Panel):
         'Ledger of all runs: a SQLite file, or a database URL (postgresql://user@host/name).', None
     )
 
+    def check_either(self, name: str, value: float | None, more: str = '') -> None:
+        """Refuses a run that has both epsilon and the setting that it is solved for, or neither."""
+        if (self.epsilon is None) == (value is None):
+            raise ValueError(
+                f'Expected either epsilon or {name}, got epsilon={self.epsilon!r}, {name}={value!r}. Each '
+                f'follows from the other: give one{more}.'
+            )
+
     def check(self) -> None:
         if self.delta is not None and not 0 < self.delta < 1:
             raise ValueError(

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 
 from models import attributes as attributes_lib
 from models import spelling
@@ -17,6 +18,7 @@ from transforms.text_files import (
     Encoding,
     Quoting,
     check_delimiter,
+    check_text_flags,
     delimiter_of,
 )
 
@@ -46,64 +48,6 @@ def _spelled(value: str) -> str:
     """A declared value as records are compared with it."""
     # A value that is no text has no spelling, and no record has it.
     return value if (found := spelling.spelled(value)) is None else found
-
-
-def check_table(
-    place: str | None,
-    *,
-    query: str | None,
-    partition_column: str | None = None,
-    sheet: str | None,
-    split: str | None,
-) -> None:
-    """Refuses a place and a table of it that do not go together.
-
-    Args:
-        place: The value of --input; None for nothing yet.
-        query: As the setting.
-        partition_column: As the setting.
-        sheet: As the setting.
-        split: As the setting.
-
-    Raises:
-        ValueError: See above, or a password in the URL.
-    """
-    if place is not None and not places.is_database(place) and any(map(places.is_database, place.split(','))):
-        # Not quoted: it may hold a password.
-        raise ValueError(
-            'Expected the URL of a database alone, got it in a list with other places. Give --input that '
-            'URL, and read the others in a run of their own.'
-        )
-    if place is not None and places.has_password(place):
-        # Neither a process list nor a config file is a place for one.
-        raise ValueError(
-            'Expected the URL of the records without a password, got one with it. Leave it out, and set '
-            f'{places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE in the environment.'
-        )
-    if partition_column is not None and query is None:
-        raise ValueError(
-            f'Expected partition_column with a query, got partition_column={partition_column!r} '
-            'without one. Files are read in parallel as they are: leave it out.'
-        )
-    if place is None:
-        return
-    # By their text alone: nothing is looked up before a library loads.
-    parts = [part.strip() for part in place.split(',')]
-    if places.is_database(place) != (query is not None):
-        raise ValueError(
-            'Expected a query exactly with a database, got '
-            f'input={place!r}, query={query!r}. Give --query '
-            "'SELECT id, note AS text FROM notes' with --input postgresql://USER@HOST/NAME or "
-            'sqlite:///FILE, and none with files.'
-        )
-    for name, value, of_kind, kind in (
-        ('sheet', sheet, places.is_workbook, 'Excel workbooks (.xlsx)'),
-        ('split', split, places.is_dataset, 'a data set (hf://)'),
-    ):
-        if value is not None and not any(map(of_kind, parts)):
-            raise ValueError(
-                f'Expected {name} with {kind}, got {name}={value!r}, input={place!r}. Leave it out.'
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,11 +114,7 @@ class Input(panel.Panel):
             raise ValueError(
                 f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
             )
-        if not 0 < self.sample_rate <= 1:
-            raise ValueError(
-                f'Expected 0 < sample_rate <= 1, got sample_rate={self.sample_rate!r}. Give '
-                '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
-            )
+        self._check_share('sample_rate')
         check_delimiter(self.delimiter, self.quoting)
         # A tab by its name is the character from here on.
         object.__setattr__(self, 'delimiter', delimiter_of(self.delimiter))
@@ -182,13 +122,48 @@ class Input(panel.Panel):
         self._check_positive('max_record_bytes')
 
     def _check_table(self) -> None:
-        check_table(
-            self.input,
-            query=self.query,
-            partition_column=self.partition_column,
-            sheet=self.sheet,
-            split=self.split,
-        )
+        """Refuses a place and a table of it that do not go together, or a password in its URL."""
+        if self.partition_column is not None and self.query is None:
+            raise ValueError(
+                f'Expected partition_column with a query, got partition_column={self.partition_column!r} '
+                'without one. Files are read in parallel as they are: leave it out.'
+            )
+        place = self.input
+        if place is None:
+            return
+        if not places.is_database(place) and any(map(places.is_database, place.split(','))):
+            # Not quoted: it may hold a password.
+            raise ValueError(
+                'Expected the URL of a database alone, got it in a list with other places. Give --input that '
+                'URL, and read the others in a run of their own.'
+            )
+        if places.has_password(place):
+            # Neither a process list nor a config file is a place for one.
+            raise ValueError(
+                'Expected the URL of the records without a password, got one with it. Leave it out, and set '
+                f'{places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE in the environment.'
+            )
+        # By their text alone: nothing is looked up before a library loads.
+        parts = [part.strip() for part in place.split(',')]
+        if places.is_database(place) != (self.query is not None):
+            raise ValueError(
+                'Expected a query exactly with a database, got '
+                f'input={place!r}, query={self.query!r}. Give --query '
+                "'SELECT id, note AS text FROM notes' with --input postgresql://USER@HOST/NAME or "
+                'sqlite:///FILE, and none with files.'
+            )
+        for name, value, of_kind, kind in (
+            ('sheet', self.sheet, places.is_workbook, 'Excel workbooks (.xlsx)'),
+            ('split', self.split, places.is_dataset, 'a data set (hf://)'),
+        ):
+            if value is not None and not any(map(of_kind, parts)):
+                raise ValueError(
+                    f'Expected {name} with {kind}, got {name}={value!r}, input={place!r}. Leave it out.'
+                )
+
+    def check_text_flags(self, read: Iterable[str]) -> None:
+        """Refuses a format of files of text where no place that is read has any."""
+        check_text_flags(read, delimiter=self.delimiter, encoding=self.encoding, quoting=self.quoting)
 
     def _check_attributes(self) -> None:
         given = f'attributes={list(self.attributes)!r}'

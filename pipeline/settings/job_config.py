@@ -13,7 +13,6 @@ from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.panel import Panel
 from pipeline.settings.runner import Runner
-from transforms.text_files import check_text_flags
 
 # Panels that every run has, by their field of `JobConfig`.
 OF_EVERY_RUN: Mapping[str, type[Panel]] = {
@@ -25,10 +24,7 @@ OF_EVERY_RUN: Mapping[str, type[Panel]] = {
 
 
 def delta_of(declared: Input, budget: Budget) -> float | None:
-    """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits.
-
-    None where neither is known.
-    """
+    """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits; or None."""
     if budget.delta is not None or declared.records is None:
         return budget.delta
     exact = declared.records**-1.1
@@ -42,13 +38,6 @@ class JobConfig[M: MethodSettings]:
     """One run's settings, validated when built. All of them are public; the run key is not among them.
 
     `input.input` and `output.output` may be None for `plan`, which reads and writes nothing.
-
-    Attributes:
-        input: The input, and its declared facts.
-        budget: The guarantee, and the ledger that is charged.
-        method: Settings of the method, its own and those that it shares with others.
-        output: The output.
-        runner: The engine that carries out the graph.
     """
 
     input: Input
@@ -70,12 +59,7 @@ class JobConfig[M: MethodSettings]:
                 f'unit_field={self.input.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
         if self.input.input is not None:
-            check_text_flags(
-                self._places(),
-                delimiter=self.input.delimiter,
-                encoding=self.input.encoding,
-                quoting=self.input.quoting,
-            )
+            self.input.check_text_flags(self._places())
         self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
 
     def _places(self) -> Iterator[str]:
@@ -90,17 +74,13 @@ class JobConfig[M: MethodSettings]:
 
     @property
     def delta(self) -> float:
-        """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
         delta = delta_of(self.input, self.budget)
         assert delta is not None  # checked when built
         return delta
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its name, which is its flag's and its key's; the method's name among them."""
-        found: dict[str, Any] = {}
-        for _, field, value in self._fields():
-            found[field] = value
-        return found
+        return {name: value for _, name, value in self._fields()}
 
     def _fields(self) -> Iterator[tuple[str, str, Any]]:
         """(panel, name, value) of every setting, in the order of `--help`."""
@@ -115,11 +95,7 @@ class JobConfig[M: MethodSettings]:
                 yield field.metadata['panel'], field.name, getattr(settings, field.name)
 
     def replace(self, **changed: Any) -> 'JobConfig[M]':
-        """The config with other values of settings, by their names; its method stays.
-
-        Raises:
-            ValueError: A setting that the run does not have, or values that do not fit.
-        """
+        """The config with other values of settings, by their names; its method stays."""
         parts: dict[str, dict[str, Any]] = {}
         for name, value in changed.items():
             parts.setdefault(self._part_of(name), {})[name] = value
@@ -133,10 +109,7 @@ class JobConfig[M: MethodSettings]:
         raise ValueError(f'Expected a setting of method={self.method.name!r}, got {name!r}. Leave it out.')
 
     def to_toml(self) -> str:
-        """The config as TOML that `pipeline.asked.config.read_config` reads back to an equal one.
-
-        Panels are comments.
-        """
+        """The config as TOML that `pipeline.asked.config.read_config` reads back; panels are comments."""
         lines: list[str] = []
         panel = None
         for of_panel, name, value in self._fields():

@@ -27,36 +27,18 @@ class MethodSettings(panel.Panel, abc.ABC):
     added_help: ClassVar[Mapping[str, str]] = {}
 
     def check_budget(self, budget: Budget) -> None:
-        """Refuses a budget that the method cannot have; asked first, before the rest of the run.
-
-        Args:
-            budget: The guarantee.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a budget that the method cannot have; asked first, before the rest of the run."""
         return
 
     @abc.abstractmethod
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
         """Refuses settings that do not go with those that every run has; reads no file but named public ones.
 
-        Args:
-            declared: The input.
-            budget: The guarantee.
-            output: The output.
-            delta: As given, or from the declared number of records; None of a run that reads none.
-
-        Raises:
-            ValueError: See above.
+        `delta` is as given, or from the declared number of records; None of a run that reads none.
         """
 
     def extras(self, *, is_local: bool) -> tuple[str, ...]:
-        """Extras of this package that a run needs here, as `models.extras` names them.
-
-        Args:
-            is_local: True if workers are of this machine; others may have what this one has not.
-        """
+        """Extras of this package that a run needs here; workers of other machines have their own."""
         return (extras.GEMMA,)
 
     @property

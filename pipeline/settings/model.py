@@ -39,11 +39,7 @@ class Model(panel.Panel):
         self._check_positive('micro_batch_size')
 
     def fastest_dtype(self, platform: str | None = None) -> Dtype:
-        """The type that 'auto' stands for on the machine that launches the run.
-
-        Args:
-            platform: JAX's name of the platform; None asks the accelerator.
-        """
+        """The type that 'auto' stands for where JAX names the platform so; None asks the accelerator."""
         return device.fastest_dtype(platform)
 
     @property
@@ -53,13 +49,11 @@ class Model(panel.Panel):
 
     @property
     def decided_dtype(self) -> Dtype:
-        """The type of a run that is launched."""
         assert self.dtype != 'auto'  # `pipeline.methods.solve`
         return self.dtype
 
     @property
     def model_sizes(self) -> family.Sizes:
-        """Sizes of the model, known without loading it."""
         return family.sizes_of(self.model)
 
     @property
@@ -69,10 +63,8 @@ class Model(panel.Panel):
 
     @property
     def checkpoint_path(self) -> pathlib.Path:
-        """The place of the weights."""
         return pathlib.Path(self.model_files.checkpoint)
 
     @property
     def tokenizer_path(self) -> pathlib.Path:
-        """The tokenizer's file."""
         return pathlib.Path(self.model_files.tokenizer)

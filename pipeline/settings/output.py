@@ -14,11 +14,7 @@ _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
 def check_run_id(run_id: str) -> None:
-    """Refuses what cannot be the public name of a run.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses what cannot be the public name of a run."""
     if not _RUN_ID.fullmatch(run_id):
         raise ValueError(
             f'Expected a run id of letters, digits and "._-", got run_id={run_id!r}. '
@@ -62,10 +58,8 @@ class Output(panel.Panel):
 
     @property
     def curator(self) -> str:
-        """The work directory as given, or `OUTPUT.curator`."""
         return self.work_dir or f'{str(self.output).rstrip("/")}.curator'
 
     @property
     def name(self) -> str:
-        """The run id as given, or the output folder's name."""
         return self.run_id or re.sub(r'[^A-Za-z0-9._-]', '-', str(self.output).rstrip('/').split('/')[-1])

@@ -1,6 +1,7 @@
 """Panels of settings: fields that are documented by their help, and typed values."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Container, Iterable, Mapping
@@ -77,15 +78,7 @@ class Panel:
                 panel.check(self)  # type: ignore[attr-defined]
 
     def check(self) -> None:
-        """Refuses settings of this panel that are out of range or do not go together.
-
-        Raises:
-            ValueError: See above.
-        """
-
-    def values(self) -> Mapping[str, Any]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Refuses settings of this panel that are out of range or do not go together."""
 
     def _check_types(self) -> None:
         """Checks each value against its type; whole numbers serve as floats."""
@@ -117,6 +110,30 @@ class Panel:
             if value is not None and value < 1:
                 raise ValueError(f'Expected {name} >= 1, got {name}={value}. Give a positive whole number.')
 
+    def _check_finite(self, *names: str, above: float = 0) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not (value > above and math.isfinite(value)):
+                flag = name.replace('_', '-')
+                raise ValueError(
+                    f'Expected a finite {name} > {above:g}, got {name}={value!r}. Give '
+                    f'--{flag} such a number, or leave it out.'
+                )
+
+    def _check_beside(self, other: str, *names: str) -> None:
+        """Refuses a value of a setting that has a meaning beside another one alone, which is not given."""
+        for name in () if getattr(self, other) else names:
+            if (value := getattr(self, name)) != getattr(type(self), name):
+                raise ValueError(
+                    f'Expected {name} with {other} only, got {name}={value!r}, '
+                    f'{other}={getattr(self, other)!r}. Give --{other.replace("_", "-")} too, or leave it '
+                    'out.'
+                )
+
+    def _check_share(self, name: str) -> None:
+        if not 0 < (value := getattr(self, name)) <= 1:
+            raise ValueError(f'Expected 0 < {name} <= 1, got {name}={value!r}. Give 1 for all, or a share.')
+
 
 def _matches(value: Any, option: Any) -> bool:
     origin = typing.get_origin(option)
@@ -128,15 +145,10 @@ def _matches(value: Any, option: Any) -> bool:
 
 
 def refuse(panels: Iterable[Panel], names: Mapping[str, str], *, beside: str) -> None:
-    """Refuses settings that have another value than their default.
+    """Refuses settings that have another value than their default, by their name, with the reason.
 
-    Args:
-        panels: Panels in which they are looked up; a name that none of them has is left out.
-        names: Why they are refused, by the name of the setting.
-        beside: The setting that they do not go with, as errors show it.
-
-    Raises:
-        ValueError: One of them has another value.
+    They are looked up in the panels; a name that none has is left out. `beside` is the setting that they do
+    not go with, as errors show it.
     """
     fields = {field.name: (panel, field) for panel in panels for field in dataclasses.fields(panel)}
     for name, why in names.items():

@@ -84,14 +84,7 @@ class Prompt(Model):
         return self.prompt or ('pretrained' if self.model == bundled.MODEL else 'document')
 
     def label_attributes(self, declared: Input) -> tuple[Attribute, ...]:
-        """The attributes of every label, with what prompts call them; empty where it is one value.
-
-        Args:
-            declared: The input, with its labels.
-
-        Raises:
-            ValueError: `label_name` names something else than attributes.
-        """
+        """The attributes of every label, with their names in prompts; empty where it is one value."""
         if not declared.attributes:
             return ()
         names = {name: name for name in declared.attributes}

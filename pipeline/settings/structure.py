@@ -96,12 +96,7 @@ class Structured(Prompt):
 
     @functools.cached_property
     def structure(self) -> 'Structure | None':
-        """The structure of every example, its automaton built; None for any text. Reads the named file.
-
-        Raises:
-            FileNotFoundError: The file of the schema is not there.
-            ValueError: The schema or the pattern is malformed, or has what is not enforced.
-        """
+        """The structure of every example, its automaton built; None for any text. Reads the named file."""
         if self.json_schema is None and self.regex is None:
             return None
         # Needs NumPy: --help answers at once.
@@ -124,7 +119,6 @@ class Structured(Prompt):
 
 
 def _text_of_schema(path: str) -> str:
-    """The text of --json-schema's file."""
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(
             f'Expected a JSON Schema at json_schema={path!r}, which is no file. Check the path.'

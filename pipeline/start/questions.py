@@ -77,13 +77,8 @@ class Questions:
     def check(self, command: Sequence[str], columns: Sequence[str], unread: ValueError | None) -> None:
         """Refuses all questions without a default at once, where defaults are taken.
 
-        Args:
-            command: Words that were typed.
-            columns: Columns of the place; what looks like their names may be a record.
-            unread: Why the columns are not known, if so.
-
-        Raises:
-            ValueError: See above; `unread`.
+        `columns` are of the place; what looks like their names may be a record. `unread` says why they are
+        not known, if so, and is raised where nothing else is missing.
         """
         # With Beam, which is loaded when the columns are read.
         from transforms.read.errors import RestrictedError, shown

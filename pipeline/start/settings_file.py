@@ -16,7 +16,7 @@ from pipeline.asked import config
 from pipeline.methods.follows import Follows
 from pipeline.plan import comparison
 from pipeline.settings.job_config import JobConfig
-from pipeline.start.answers import Answers
+from pipeline.start import answers as answers_lib
 from transforms import places
 
 _WIDTH = 100
@@ -24,34 +24,19 @@ _WIDTH = 100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Started:
-    """A file of settings that was written.
-
-    Attributes:
-        compared: All methods side by side, of which one was taken.
-        config: The run that the file describes.
-    """
+    """The run that a written file describes, and all methods side by side, of which one was taken."""
 
     compared: comparison.Comparison
     config: JobConfig
 
 
-def write(answers: Answers, method: str | None, model: str | None, path: str) -> Started:
-    """Writes the settings of a run that follow from answers.
-
-    Args:
-        answers: All that was said of the records and the corpus.
-        method: The method; None for the one that suits best.
-        model: The model; None for the one that is here.
-        path: The file.
-
-    Raises:
-        ValueError: No method fits, or settings do not go together.
-    """
-    answered = answers.settings()
+def write(given: Mapping[str, Any], method: str | None, model: str | None, path: str) -> Started:
+    """Writes the settings that follow from answers; None stands for the method and the model that suit."""
+    answered = dict(given)
     followed = {'model': _model()} if model is None else {}
     if model is not None:
         answered['model'] = model
-    followed |= answers.names()
+    followed |= answers_lib.names(given)
     values = {**answered, **{name: each.value for name, each in followed.items()}}
     compared = comparison.compare(values)
     chosen = method or compared.recommended
@@ -62,11 +47,10 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
         answered[config.METHOD] = method
     else:
         followed = {config.METHOD: Follows(value=chosen, because=compared.because), **followed}
-    if chosen in methods.METHODS:  # else `following` refuses it
-        followed |= methods.METHODS[chosen].on_this_machine()
+    followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)
-    folder = _folder_of(answers.records)
+    folder = _folder_of(given['input'])
     last = {
         'output': Follows(
             value=folder,
@@ -86,7 +70,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
         answered,
         followed,
         last,
-        answers.notes(),
+        answers_lib.notes(given),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
     return Started(compared=compared, config=job_config)
@@ -123,12 +107,7 @@ def commented(
 ) -> str:
     """The text of a file: what was said, what follows from it and why, and what is written where.
 
-    Args:
-        head: Lines of what the file is, without their `#`.
-        answered: Settings that somebody gave, by name.
-        followed: Settings that follow, each with its reason.
-        last: Further ones, of the output.
-        notes: Meanings of some of the settings that were said, by name.
+    `notes` are the meanings of some of the settings that were said, by name.
     """
     lines = [*(f'# {_plain(line)}'.rstrip() for line in head), '', '# --- What you said', '']
     for name, value in answered.items():

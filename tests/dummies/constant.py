@@ -218,7 +218,7 @@ class Constant(Method[ConstantSettings, ConstantRun]):
         # A price like that of one table of votes, and so the same sentences.
         facts = Voted(mechanism=TextVoteParams(rounds=1, noise_scale=2.0, unit=run.budget.unit))
         names = ('records', 'motto', 'mottoes', 'shards')
-        shown = report_settings.shown(run.config, names, report_settings.names_of(facts.mechanism))
+        shown = report_settings.shown(run.config, names, facts.mechanism)
         return Reported(facts=facts, settings=shown, units=run.input.records)
 
     def restricted_parts(

@@ -21,13 +21,6 @@ def usage(script: str) -> str:
     ).stdout
 
 
-def test_the_help_opens_with_an_example_whose_commands_exist() -> None:
-    assert dataflow.app.info.help == dataflow.HELP
-    (command,) = commands_of(dataflow.HELP)
-    assert dataflow.HELP.partition('\b\n')[2].strip().startswith(command.split(' --')[0])
-    assert faults_of(command) == []
-
-
 @pytest.mark.run
 def test_the_example_of_flink_is_of_the_demo() -> None:
     """Its settings are a config, of the records that its first line writes."""

@@ -16,16 +16,15 @@ from models.finetuning import adapter as adapters
 from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
-from models.privacy.report import PrivacyReport
 from pipeline import methods
-from pipeline.asked.config import job_config, read_config
+from pipeline.asked.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
 from pipeline.methods.fine_tune import released
 from pipeline.methods.predict import graph, plan
 from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import predict, run_files
@@ -95,14 +94,6 @@ def config(trained: pathlib.Path, output: pathlib.Path, **changed: Any) -> JobCo
         'prompt': 'pretrained', 'shards': 1, 'micro_batch_size': 16,
     }  # fmt: skip
     return job_config(**(given | changed))
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
@@ -404,12 +395,3 @@ def test_a_run_is_resumed_with_its_own_adapter_alone(trained: pathlib.Path, tmp_
     rewrite(place, lambda leaf, _: np.zeros(leaf.shape))
     with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter'):
         launch(run, [])
-
-
-def test_a_method_has_to_be_named_for_votes_with_an_adapter(trained: pathlib.Path) -> None:
-    place = str(trained / 'strong')
-    assert read_config(None, {'adapter': place}).method.name == 'fine-tune'
-    given = {'adapter': place, 'method': 'predict', 'epsilon': 1.0, 'delta': 1e-2}
-    assert read_config(None, given).method.name == 'predict'
-    with pytest.raises(ValueError, match='Expected delta or a declared number'):
-        read_config(None, {'adapter': place, 'method': 'predict', 'epsilon': 1.0})

@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from models import attributes
@@ -23,10 +22,9 @@ from pipeline.evaluation import reading
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
-from pipeline.run import folders, identity, record_rules
+from pipeline.run import folders, record_rules
 from pipeline.settings.job_config import JobConfig
-from tests import command_line
-from tests.launched import launch
+from tests.launched import launch, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -111,10 +109,6 @@ def config(folder: pathlib.Path, name: str, *given: dict[str, Any], **changed: A
     return job_config(**values)
 
 
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
-
-
 def restricted_of(output: pathlib.Path) -> RestrictedReport:
     path = output.parent / f'{output.name}.curator' / run_files.RESTRICTED_REPORT
     return RestrictedReport.from_json(path.read_text())
@@ -161,23 +155,6 @@ def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, metho
     assert '| `category` | string |' in card and r'books\|pos Books, good' in card
     for path in (folder / 'several').rglob('*'):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
-
-
-def test_another_declaration_is_another_run(folder: pathlib.Path) -> None:
-    run = config(folder, 'out', TUNED, DECLARED)
-    before = identity.fingerprint(methods.solve(run, launch=True))['config']
-    for changed in (
-        {'attributes': ATTRIBUTES[::-1]},
-        {'labels': (*DECLARED['labels'], 'sentiment:none')},
-        {'label_name': 'sentiment=Mood'},
-    ):
-        assert identity.fingerprint(methods.solve(run.replace(**changed), launch=True))['config'] != before
-    launch(run, [])
-    files = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    launch(run, [])
-    assert files == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    with pytest.raises(FileExistsError, match='Its settings were others'):
-        launch(run.replace(attributes=ATTRIBUTES[::-1]), [])
 
 
 def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path) -> None:
@@ -251,25 +228,6 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
         methods.solve(given.replace(label_mix=(), **DECLARED))
-    # One attribute's column is compared with that column of the records.
-    done = command_line.in_this_process(
-        'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--label-field=category',
-        '--only=labels', f'--output={folder / "evaluation"}',
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    corpus, records = json.loads((folder / 'evaluation' / 'evaluation.json').read_text())['sources']
-    # The records' count includes undeclared values too.
-    assert (corpus['labels'], records['labels']) == (3, 5)
-    # And all of them together.
-    asked = [
-        'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--only=labels', '--json',
-    ]  # fmt: skip
-    done = command_line.in_this_process(*asked, '--attributes=category,sentiment')
-    assert done.returncode == 0, done.stderr
-    corpus, records = json.loads(done.stdout)['sources']
-    assert corpus['labels'] == 6 < records['labels']
-    done = command_line.in_this_process(*asked, '--attributes=category', '--label-field=sentiment')
-    assert done.returncode == 2 and 'Expected a label column or attributes' in done.stderr
 
 
 def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None:

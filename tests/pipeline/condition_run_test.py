@@ -17,12 +17,11 @@ from models.bundled import FOLDER as BUNDLED
 from models.privacy import accounting
 from pipeline import methods
 from pipeline.methods.predict import plan
-from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.one_model import one_model
-from tests.pipeline.job_test import LABELS, config, corpus, report_of, restricted_of, rows_of, work_dir
-from tests.pipeline.structure_run_test import MEAN, RUNS, SCHEMA, is_valid, records, structured
+from tests.pipeline.job_test import LABELS, corpus, report_of, restricted_of, rows_of, work_dir
+from tests.pipeline.structure_run_test import RUNS, is_valid, records, structured
 from transforms import run_files
 
 needs_model = pytest.mark.skipif(
@@ -225,37 +224,3 @@ def test_too_many_cells_are_refused_with_their_numbers(tmp_path: pathlib.Path) -
     with pytest.raises(ValueError, match='1 to 256 combinations .*, got cells=289: f0 has 17, f1 has 17'):
         structured(tmp_path, wide, **RUNS['mean'], condition_on=('f0', 'f1'))
     assert structured(tmp_path, wide, **RUNS['mean'], condition_on=('f0',)).method.structure is not None
-
-
-def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
-    run = structured(tmp_path, **RUNS['mean'])
-    prints = [
-        identity.fingerprint(methods.solve(run.replace(**changed), launch=True))['config']
-        for changed in (
-            {},
-            {'fixed': ('about=parcel',)},
-            {'condition_on': ('about',)},
-            {'fixed': ('about=invoice',)},
-        )
-    ]
-    assert len(set(prints)) == 4
-
-
-def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
-    from pipeline.asked.config import read_config
-
-    (tmp_path / 'message.json').write_text(json.dumps(SCHEMA))
-    file = tmp_path / 'run.toml'
-    file.write_text(
-        f'delta = 1e-3\naggregate = "mean"\nmax_private_tokens = 8\n'
-        f'json_schema = {json.dumps(str(tmp_path / "message.json"))}\n'
-        'fixed = ["note=a, b", "items=[1,2]"]\ncondition_on = ["about"]\n'
-    )
-    found = read_config(str(file), {})
-    assert found.method.fixed == ('note=a, b', 'items=[1,2]') and found.method.condition_on == ('about',)
-    flags = read_config(str(file), {'fixed': 'note=x, about=parcel', 'condition_on': 'urgent'})
-    assert flags.method.fixed == ('note=x', 'about=parcel') and flags.method.condition_on == ('urgent',)
-    again = tmp_path / 'again.toml'
-    again.write_text(found.to_toml())
-    assert read_config(str(again), {}) == found
-    assert config(tmp_path, **{**MEAN, 'delta': 1e-3}).method.condition_on == ()

@@ -17,7 +17,6 @@ from apache_beam.testing import util
 from models.records import Record
 from pipeline import methods
 from pipeline.asked.config import job_config, read_config
-from pipeline.check.records import check_records
 from pipeline.run import folders
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
@@ -230,12 +229,6 @@ def test_a_table_that_changed_is_another_input(place: str, tmp_path: pathlib.Pat
     change(place, "INSERT INTO notes (id, note, ward) VALUES (1000, 'A late one.', 1)")
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]. The records of --input"):
         folders.prepare(methods.solve(run, launch=True))
-
-
-def test_check_reads_what_a_run_would_read(place: str, tmp_path: pathlib.Path) -> None:
-    found = check_records(config(place, tmp_path))
-    assert (found.records, found.files, found.rejected) == (100, (place,), {})
-    assert {each.label: each.records for each in found.labels} == {'1': 50, '2': 50}
 
 
 @pytest.mark.first

@@ -8,17 +8,14 @@ import shutil
 
 import pytest
 
-from models.privacy.report import PrivacyReport, words
+from models.privacy.report import words
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
+from tests.launched import report_of
 from tests.models.privacy.report.samples import released_report
 from tests.oracles import normal_pair
 from tests.pipeline.refine_run_test import charged, filled, refine
 from transforms import run_files
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
 
 
 @pytest.fixture(scope='module')

@@ -14,14 +14,13 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from models.attributes import label_of
 from models.clustering.embedder import TfidfEmbedder
 from models.privacy import text_votes
 from models.privacy.grid import NoiseSource
-from models.privacy.report import PrivacyReport, RestrictedReport
+from models.privacy.report import RestrictedReport
 from models.sampling import loading
 from pipeline import job, methods
 from pipeline.asked.config import job_config
@@ -32,7 +31,7 @@ from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
 from tests import completions_server
 from tests.documents import check_document
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
 from tests.samples import unpacked, write_rows
 from transforms import run_files
@@ -79,14 +78,6 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
         'dtype': 'float32', 'shards': 1,
     }  # fmt: skip
     return job_config(**(given | changed))
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:

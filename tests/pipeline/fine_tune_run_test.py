@@ -10,7 +10,6 @@ import hypothesis
 import jax
 import jsonschema
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
@@ -20,7 +19,7 @@ from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
-from models.privacy.report import PrivacyReport, TunedTotals
+from models.privacy.report import TunedTotals
 from models.records import Record
 from pipeline import methods
 from pipeline.asked.config import job_config
@@ -28,11 +27,11 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import plan, released
 from pipeline.plan import planned
 from pipeline.release import released_corpus
-from pipeline.run import folders, identity
+from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
-from tests.samples import SECRET, needs_model
+from tests.samples import SECRET
 from transforms import run_files
 from transforms.durable import read_key
 
@@ -65,14 +64,6 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in ROWS), encoding='utf-8')
     return tmp_path
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.mark.first
@@ -314,37 +305,6 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     assert report_of(folder / 'regex').settings['regex'] == '[ab]{1,3}!'
 
 
-def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
-    run = structured(folder)
-    before = identity.fingerprint(methods.solve(run, launch=True))
-    for changed in ({'close_truncated': True}, {'fixed': ('ward=eye',)}, {'json_schema': None, 'regex': 'a'}):
-        prompt = {} if 'regex' not in changed else {'prompt': 'pretrained'}
-        assert (
-            identity.fingerprint(methods.solve(run.replace(**changed, **prompt), launch=True))['config']
-            != before['config']
-        )
-    (folder / 'visit.json').write_text(json.dumps(VISIT | {'title': 'A visit'}), encoding='utf-8')
-    after = identity.fingerprint(methods.solve(run, launch=True))
-    assert before['model'] != after['model'] and before['config'] == after['config']
-    launch(run, [])
-    (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
-    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter, the prompt'):
-        folders.check_resumption(methods.solve(structured(folder), launch=True))
-
-
-@needs_model
-def test_a_run_of_the_bundled_model_writes_valid_texts_alone(folder: pathlib.Path) -> None:
-    run = structured(
-        folder, model='bundled', tuning_steps=2, expected_batch_size=4, micro_batch_size=8,
-        close_truncated=True, max_prompt_tokens=200, max_example_tokens=20, examples_per_label=24,
-    )  # fmt: skip
-    launch(run, [])
-    rows = rows_of(folder / 'out')
-    assert len(rows) == 24 and all(is_visit(row['text']) for row in rows)
-    assert sum(not row['truncated'] for row in rows) > 8
-    assert restricted_of(folder / 'out')['records_outside_structure'] == 5
-
-
 def test_an_adapter_alone_is_that_of_a_run_with_texts(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,20 +315,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         folder, output=str(folder / 'alone'), run_id='same', examples_per_label=0, shards=None,
         dataset='fruit', ledger=str(folder / 'ledger.db'),
     )  # fmt: skip
-    step, taken = train.Trainer.step, []
-
-    def dies_once(self: train.Trainer, state: Any, *rest: Any) -> Any:
-        taken.append(int(state['step']))
-        if len(taken) == 3:
-            raise MemoryError('a record of 30')
-        return step(self, state, *rest)
-
-    monkeypatch.setattr(train.Trainer, 'step', dies_once)
-    with pytest.raises(RuntimeError):
-        launch(alone, [])
-    assert not folders.is_finished(methods.solve(alone, launch=True))
     launch(alone, [])
-    monkeypatch.setattr(train.Trainer, 'step', step)
     (charged,) = ledger.account('fruit').runs
     assert charged.cost.stages['fine-tuning'] == methods.solve(alone).params.event
     launch(config(folder, run_id='same'), [])
@@ -414,34 +361,14 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
 
 
-def test_a_run_without_a_step_that_finished_has_no_report(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(folder, examples_per_label=0, shards=None)
-    monkeypatch.setattr(train.Trainer, 'train', _fails)
-    with pytest.raises(RuntimeError):
-        launch(run, [])
-    assert not folders.is_finished(methods.solve(run, launch=True))
-
-
-def _fails(*_: Any) -> None:
-    raise MemoryError('no adapter')
-
-
-def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
+def test_an_adapter_without_its_guarantee_is_refused(folder: pathlib.Path) -> None:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
     launch(run, [])
     given = {'method': 'fine-tune', 'model': 'tiny', 'output': str(folder / 'more'), 'examples_per_label': 1}
     place = str(folder / 'out' / 'adapter')
     assert methods.solve(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
-    with pytest.raises(ValueError, match='Expected the model of the adapter, .* Give --model tiny'):
-        methods.solve(job_config(adapter=place, **(given | {'model': 'bundled'})))
     with pytest.raises(ValueError, match='Expected no input .* no record is read'):
         methods.solve(job_config(adapter=place, **given, input='in.jsonl'))
-    with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
-        methods.solve(job_config(adapter=str(folder), **given))
-    with pytest.raises(ValueError, match='weights that the adapter was trained on'):
-        methods.solve(job_config(adapter=place, **given, checkpoint=str(folder / 'in.jsonl')))
     card = folder / 'out' / 'adapter' / 'adapter.json'
     text = json.loads(card.read_text())
     for changed, said in (
@@ -452,21 +379,6 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
         card.write_text(json.dumps(text | changed))
         with pytest.raises(ValueError, match=said):
             methods.solve(job_config(adapter=place, **given))
-
-
-def test_a_plan_says_noise_tokens_and_memory(folder: pathlib.Path) -> None:
-    run = config(folder)
-    found = plan.plan_run(methods.solve(run))
-    assert found.epsilon <= 6.0 and found.noise_multiplier == methods.solve(run).params.noise_multiplier
-    assert found.examples == 12 and found.sampling_probability == 0.2
-    slow, fast = (methods.solve(config(folder, tuning_steps=steps)).tokens['training'] for steps in (400, 4))
-    assert slow == 100 * fast > 0
-    larger = config(folder, micro_batch_size=64)
-    assert 'weights are trained' not in ' '.join(found.warnings)
-    assert plan.needed_memory(methods.solve(larger), 'float32') > plan.needed_memory(
-        methods.solve(run), 'float32'
-    )
-    assert folders.is_finished(methods.solve(run, launch=True)) is False
 
 
 def test_tokens_are_of_typical_texts_where_their_words_are_declared() -> None:
@@ -563,7 +475,6 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
         ({'noise_multiplier': 1.0}, 'either epsilon or noise_multiplier'),
         ({'batch_size': 8}, r"no batch_size with method='fine-tune', .* Give --expected-batch-size"),
         ({'clip_bound': 2.0}, 'Give --clip-norm'),
-        ({'aggregate': 'mean'}, 'No batch of contexts votes'),
         ({'clusters': 3}, 'no clusters with method'),
         ({'json_schema': 'a.json', 'condition_on': ('k',)}, 'Here the adapter learns .* with --fixed'),
         ({'regex': '(a'}, 'a group that ends'),
@@ -602,12 +513,3 @@ def test_settings_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         config(tmp_path, **changed)
-
-
-def test_private_prediction_refuses_settings_of_fine_tuning() -> None:
-    with pytest.raises(
-        ValueError, match="no tuning_steps with method='predict', got tuning_steps=7. It is a"
-    ):
-        job_config(epsilon=1.0, delta=1e-5, tuning_steps=7)
-    with pytest.raises(ValueError, match="no full with method='predict', got full=True. It is a"):
-        job_config(epsilon=1.0, delta=1e-5, full=True)

@@ -177,13 +177,12 @@ def arguments(command: str, folder: pathlib.Path, given: tuple[str, ...]) -> tup
         return ('refine', str(folder / f'corpus.{"csv" if headless else "jsonl"}'), *given, *REFINE, *output)
     return {
         'check': ('check', '--json', *given, *BUDGET),
-        'plan': ('plan', *given, *GENERATE),
         'generate': ('generate', *given, *GENERATE, *output),
     }[command]
 
 
 @needs_model
-@pytest.mark.parametrize('command', ['check', 'plan', 'generate', 'refine'])
+@pytest.mark.parametrize('command', ['check', 'generate', 'refine'])
 @pytest.mark.parametrize('kind', KINDS)
 def test_every_kind_of_input_goes_through_every_command(
     kind: str, command: str, tmp_path: pathlib.Path
@@ -194,8 +193,6 @@ def test_every_kind_of_input_goes_through_every_command(
         found = json.loads(done.stdout)
         assert (found['records'], found['rejected'], found['undeclared']) == (len(ROWS), {}, 0)
         assert {each['label']: each['records'] for each in found['labels']} == {'pos': 5, 'neg': 5}
-    elif command == 'plan':
-        assert 'Guarantee' in done.stdout
     else:
         kept = json.loads((tmp_path / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
         assert (kept['records_read'], kept['rejected_by_reason']) == (len(ROWS), {})

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -37,7 +37,6 @@ from models.records import Batch, Record
 from pipeline import job, methods
 from pipeline.asked.config import job_config
 from pipeline.ledger import ledger
-from pipeline.ledger.budget import BudgetExceeded
 from pipeline.methods.predict import graph
 from pipeline.run import charge, folders, identity
 from pipeline.run.beam_options import beam_options
@@ -281,12 +280,6 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
         folders.check_resumption(methods.solve(run.replace(sample_rate=0.25), launch=True))
 
 
-@pytest.mark.run
-def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobConfig) -> None:
-    assert restricted_of(first).records_left_out is None
-    assert 'sample of' not in (pathlib.Path(str(first.output.output)) / run_files.REPORT).read_text()
-
-
 # --- The same run again ----------------------------------------------------------
 
 
@@ -325,14 +318,6 @@ def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConf
     launch(run, [])
     assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
-    assert corpus(run) != corpus(first)
-
-
-@pytest.mark.run
-def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
-    run = config(tmp_path, run_id='another')
-    prepare_with_key_of(run, first)
-    launch(run, [])
     assert corpus(run) != corpus(first)
 
 
@@ -421,22 +406,6 @@ def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     assert (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes() == before
 
 
-def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
-    run = charged_config(tmp_path, 0.1)
-    with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
-        launch(run, [])
-    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
-    assert ledger.Ledger.open(str(run.budget.ledger)).account('visits').runs == ()
-
-
-def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) -> None:
-    run = charged_config(tmp_path, 100.0)
-    pathlib.Path(str(run.budget.ledger)).unlink()
-    with pytest.raises(ConnectionError, match='Expected a ledger'):
-        launch(run, [])
-    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
-
-
 @pytest.mark.run
 def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
@@ -521,10 +490,7 @@ def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) ->
     'options, match',
     [
         (['--no_such_option=1'], 'no_such_option'),
-        (['--direct_runner_bundle_repaet=1'], 'spelling'),
         (['stray'], 'stray'),
-        (['--streaming=x', 'stray'], 'stray'),
-        (['-f'], "'-f'"),
         (['--experiments=enable_data_sampling'], 'samples elements'),
         (['--experiments=a', '--experiments=b,enable_always_on_exception_sampling'], 'samples elements'),
     ],
@@ -536,18 +502,6 @@ def test_beam_options_are_checked_before_a_folder_is_made(
     with pytest.raises(ValueError, match=match):
         launch(run, options)
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
-
-
-def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
-    options = beam_options(
-        'FnApiRunner', ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
-    )
-    assert options.get_all_options()['temp_location'] == 'gs://bucket/tmp'
-
-
-def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="runner='NoSuchRunner'"):
-        config(tmp_path, runner='NoSuchRunner')
 
 
 def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
@@ -736,45 +690,6 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 
 
 @pytest.mark.run
-def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, batches_per_label=None, count_rho=0.5)
-    launch(run, [])
-    plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
-    found = report_of(run)
-    assert plan['contexts_rho'] == 0.5 and len(plan['noisy_counts']) == 2
-    assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
-    assert [group.batches for group in found.plan] == plan['batches_per_group']
-    assert found.rho_total == pytest.approx(0.5 + PRIVATE_TOKENS * found.rho_per_private_token)
-    assert len(batches(run)) == sum(plan['batches_per_group'])
-    # A resumed run reads the plan that it wrote, and writes what it wrote.
-    before = corpus(run)
-    shutil.rmtree(str(run.output.output))
-    launch(run, [])
-    assert json.loads((work_dir(run) / run_files.PLAN).read_text()) == plan
-    assert corpus(run) == before
-
-
-@pytest.mark.run
-def test_user_unit(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
-    launch(run, [])
-    found = restricted_of(run)
-    assert sum(found.contexts_per_batch.values()) == 13, 'one context for each customer'
-    assert found.records_read == 40
-    released = report_of(run)
-    assert released.rho_per_private_token == pytest.approx(0.5 * (10 / (8 * 2)) ** 2), 'k is free'
-
-
-@pytest.mark.run
-def test_without_labels(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
-    launch(run, [])
-    assert set(batches(run)) == {f'0000-00000{index}' for index in range(3)}
-    assert {row['label'] for row in rows_of(run)} == {None}
-    assert sum(restricted_of(run).contexts_per_batch.values()) == 40
-
-
-@pytest.mark.run
 def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     # A threshold that no distance passes: every token is public, up to the cap on all tokens.
     run = config(tmp_path, threshold=50.0, threshold_noise_scale=0.1, max_batch_tokens=12)
@@ -857,6 +772,16 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
+def check_not_shown(run: JobConfig, numbers: Iterable[float], shown: str) -> None:
+    """No number that depends on the records is in what is released or shown."""
+    digits = [f'{value:.4g}' for value in numbers if len(f'{value:.4g}') > 4]
+    for name in RELEASED - {'data'}:
+        shown += pathlib.Path(str(run.output.output), name).read_text()
+    # Places of a picture and sizes of a page's style are numbers too.
+    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
+    assert digits and [number for number in digits if number in shown] == []
+
+
 @pytest.mark.run
 @pytest.mark.parametrize('threshold', [None, 0.5])
 def test_the_loss_of_a_median_run_stays_with_the_curator(
@@ -874,18 +799,9 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     released = report_of(run)
     assert released.corpus.private_tokens == tokens
     assert (released.statement, released.epsilon, released.rho_total) == ('ex-post', None, None)
-    # No number that depends on the records is in what is released or shown.
     numbers = {value for loss in losses for value in (*loss.minus_log_alpha, *loss.log_beta)}
     numbers |= {loss.epsilon(params) for loss in losses} | {loss.paper_epsilon(params) for loss in losses}
-    digits = [f'{value:.4g}' for value in numbers if len(f'{value:.4g}') > 4]
-    assert digits
-    shown = ''.join(capfd.readouterr())
-    for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output.output), name).read_text()
-    # Paths of a drawing are numbers too, of the settings alone.
-    # Places of a picture and sizes of a page's style are numbers too.
-    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
-    assert [number for number in digits if number in shown] == []
+    check_not_shown(run, numbers, ''.join(capfd.readouterr()))
     assert 'RESTRICTED' in (work_dir(run) / 'restricted_report.html').read_text().upper()
     # Losses are read back with their batches.
     before = corpus(run), restricted_of(run)
@@ -922,16 +838,8 @@ def test_what_contexts_spend_stays_with_the_curator(
     assert {len(batch.voters) for batch in spending} == {24}
     assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)
     assert released.rho_total == 0.05 and released.omega == methods.solve(run).params.omega
-    # No number that depends on the records is in what is released or shown.
     shares = [share for batch in found.spending_by_batch.values() for share in (batch.mean_share_spent,)]
-    digits = [f'{value:.4g}' for value in (*spent, *shares) if len(f'{value:.4g}') > 4]
-    assert digits
-    shown = ''.join(capfd.readouterr())
-    for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output.output), name).read_text()
-    # Places of a picture and sizes of a page's style are numbers too.
-    shown = re.sub(r'<(svg|style).*?</\1>', '', shown, flags=re.DOTALL)
-    assert [number for number in digits if number in shown] == []
+    check_not_shown(run, (*spent, *shares), ''.join(capfd.readouterr()))
     # Spending is read back with its batch, and a batch that is decoded again spends the same.
     before = corpus(run), restricted_of(run)
     shutil.rmtree(str(run.output.output))

@@ -35,7 +35,7 @@ from pipeline.methods.fine_tune.run import stages
 from pipeline.pages import plan_terminal
 from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
 from tests.models.privacy.report import samples
 from tests.pipeline import fine_tune_run_test as runs
@@ -72,12 +72,12 @@ def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
 
 
 def texts_of(output: pathlib.Path) -> tuple[int, ...]:
-    found = collections.Counter(row['label'] for row in runs.rows_of(output))
+    found = collections.Counter(row['label'] for row in rows_of(output))
     return found['a'], found['b']
 
 
 def released_counts(output: pathlib.Path) -> tuple[int, ...]:
-    return tuple(group.noisy_count or 0 for group in runs.report_of(output).plan)
+    return tuple(group.noisy_count or 0 for group in report_of(output).plan)
 
 
 def of_adapter(folder: pathlib.Path, name: str, output: str, **changed: Any) -> JobConfig:
@@ -104,7 +104,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     steps_alone = curve_of(params.event_of_steps).rho_at(of_run.renyi_order)
     assert of_run.rho == pytest.approx(steps_alone + RHO, rel=1e-12)
     # The report: ε of both
-    report, output = runs.report_of(folder / 'out'), folder / 'out'
+    report, output = report_of(folder / 'out'), folder / 'out'
     assert report.epsilon == subsampled.epsilon_of_event(params.event, 1e-2)
     assert subsampled.epsilon_of_event(params.event_of_steps, 1e-2) < 0.9 * report.epsilon <= 0.9 * 6.0
     assert [stage.name for stage in report.stages] == ['Noisy counts', 'Fine-tuning']
@@ -147,12 +147,12 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     (folder / 'in.jsonl').unlink()
     launch(of_adapter(folder, 'out', 'more'), [])
     assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, noisy)
-    more = runs.report_of(folder / 'more')
+    more = report_of(folder / 'more')
     assert more.epsilon == report.epsilon and released_counts(folder / 'more') == noisy
     assert any('follows from the released noisy counts' in row for row in more.assumptions_enforced)
     launch(of_adapter(folder, 'out', 'other', label_mix=('a=1', 'b=4')), [])
     assert texts_of(folder / 'other') == (4, 16)
-    other = runs.report_of(folder / 'other')
+    other = report_of(folder / 'other')
     assert other.epsilon == report.epsilon and other.settings['label_mix'] == 'a=1, b=4'
     assert all(group.noisy_count is None for group in other.plan)
     assert not any('follows from the released noisy counts' in row for row in other.assumptions_enforced)
@@ -198,17 +198,6 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
         folders.check_resumption(
             methods.solve(config(folder, tuning_steps=3, label_mix_rho=0.25), launch=True)
         )
-
-
-def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> None:
-    launch(config(folder, examples_per_label=0, shards=None), [])
-    card, report = released.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
-    assert card.label_counts == released_counts(folder / 'out') and card.epsilon == report.epsilon
-    assert not report.has_texts and len(report.stages) == 2
-    assert 'Noisy count of records' in (folder / 'out' / 'README.md').read_text()
-    assert 'Released sizes' in (folder / 'out' / 'privacy_report.html').read_text()
-    launch(of_adapter(folder, 'out', 'more'), [])
-    assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, card.label_counts or ())
 
 
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
@@ -290,7 +279,7 @@ def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathli
     (of_run,) = account.runs
     assert of_run.rho == gaussian_rho([params.event], of_run.failure or 0.0)
     assert sum(account.rho_by_stage(of_run).values()) == pytest.approx(of_run.rho, rel=1e-9)
-    report = runs.report_of(folder / 'out')
+    report = report_of(folder / 'out')
     assert isinstance(report.ledger, GaussianLedgerEntry) and report.ledger == account.entry(of_run)
     assert 'kept as a Gaussian mechanism at noise multiplier' in report.data_accesses[1]
     # Another charge than the event's is no entry of this run.

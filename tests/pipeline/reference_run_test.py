@@ -245,17 +245,6 @@ def test_a_run_that_died_between_the_rounds_goes_on_to_the_same_corpus(
     assert batches(run) == batches(first)
 
 
-def test_a_failure_of_the_first_round_is_shown_with_its_step(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(BatchGenerator, 'generate', fail)
-    with pytest.raises(RuntimeError, match="step='Generate/FirstRound/Decode'.*got error=MemoryError"):
-        launch(config(tmp_path), [])
-
-
 def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = prepared(config(tmp_path))
     for name in first_names(first):
@@ -293,12 +282,6 @@ def test_rounds_of_other_plans(tmp_path: pathlib.Path, decoded: Decoded, setting
         assert reference == (() if name in names else tuple(texts[int(name[:4])]))
     by_label = collections.Counter(plan.group_labels[int(name[:4])] for name in names)
     assert by_label.keys() == set(plan.labels)
-
-
-def test_every_planned_batch_emits_without_any_record(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
-    launch(run, [])
-    assert len(batches(run)) == 6 and all(json.loads(data) for data in batches(run).values())
 
 
 def test_the_report_says_that_the_reference_is_released_text(first: JobConfig) -> None:
@@ -386,13 +369,3 @@ def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path:
     assert "The run 'earlier' went in. The ledger charged it before this run, as run 1 on dataset" in said
     # A resumption asks again.
     launch(run, [])
-
-
-def test_a_run_goes_on_with_the_texts_that_it_began_with(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / 'public.jsonl'
-    path.write_text(''.join(json.dumps({'text': f'Public {index}.'}) + '\n' for index in range(3)))
-    run = config(tmp_path, reference=str(path), reference_size=3, batches_per_label=1)
-    launch(run, [])
-    path.write_text(''.join(json.dumps({'text': f'Other {index}.'}) + '\n' for index in range(3)))
-    with pytest.raises(FileExistsError, match=r"changed=\['model'\].*the reference"):
-        launch(run, [])

@@ -4,7 +4,6 @@ import json
 import pathlib
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from models.privacy import text_votes
@@ -16,6 +15,7 @@ from pipeline.methods.predict.reference import read_reference
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document
+from tests.launched import rows_of
 from tests.models.privacy.report.samples import released_report
 from tests.samples import write_rows
 from transforms import run_files
@@ -80,10 +80,6 @@ def refine(folder: pathlib.Path, corpus: pathlib.Path | str, code: int = 0, **ch
     assert done.returncode == code, done.stdout + done.stderr
     assert CANARY not in done.stdout + done.stderr
     return done
-
-
-def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.mark.first

@@ -16,7 +16,7 @@ from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
-from tests.launched import launch
+from tests.launched import launch, report_of
 from tests.models.finetuning import tiny
 from tests.samples import write_rows
 from transforms import run_files
@@ -49,10 +49,6 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
         'warm_start': str(folder / 'public.jsonl'), 'warm_steps': 2,
     }  # fmt: skip
     return job_config(**(given | changed))
-
-
-def report_of(output: pathlib.Path) -> PrivacyReport:
-    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
 
 
 def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
@@ -166,9 +162,11 @@ def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder:
     launch(config(folder, output=str(folder / 'first')), [])
     with pytest.raises(ValueError, match=r"with label='a', labels=\['b', 'c'\]"):
         launch(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
-    with pytest.raises(ValueError, match='Expected texts for warm_steps=3, got warm_start=None'):
+    with pytest.raises(
+        ValueError, match='Expected warm_steps with warm_start only, got warm_steps=3, warm_start=None'
+    ):
         config(folder, warm_start=None, warm_steps=3)
-    with pytest.raises(ValueError, match='leave --warm-learning-rate out'):
+    with pytest.raises(ValueError, match='warm_learning_rate with warm_start only'):
         config(folder, warm_start=None, warm_steps=50, warm_learning_rate=0.1)
     adapter = {'adapter': str(folder / 'first'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
     with pytest.raises(ValueError, match='Expected no warm_start .*nothing is trained'):

@@ -92,17 +92,12 @@ class _Rounds:
         write_file(os.path.join(work_dir, RUN), b'{}')
 
     def list_texts(self, number: int) -> None:
-        """Samples and writes the list of a round."""
         self._progress(f'{self._settings.stage_of(number)}: sampling and listing texts')
         rounds.sample_here(self._settings, self._work_dir, number)
         rounds.write_list(self._settings, self._work_dir, number, self._embedder)
 
     def canaries(self, run: VotingRun, count: int) -> list[list[Record]]:
-        """Canaries whose texts are those of the list, one for each text and label, with a number behind.
-
-        Raises:
-            ValueError: There are fewer texts.
-        """
+        """Canaries whose texts are those of the list, one for each text and label, with a number behind."""
         labels, listed = self._settings.labels, files.read_candidates(self._work_dir, 1)
         if count > len(labels) * len(listed):
             raise ValueError(
@@ -113,7 +108,6 @@ class _Rounds:
         return canary_audit.canary_records(texts, run)
 
     def embed(self, records: list[Record], present: list[Record]) -> None:
-        """Embeds the units, those of the input apart."""
         self._progress('Embedding records')
         for shard, of_shard in enumerate((records, present)):
             data = embed.embedded(self._rows(of_shard), self._settings.labels, self._embedder)
@@ -158,5 +152,4 @@ class _Rounds:
         return found
 
     def listed_texts(self) -> set[str]:
-        """All texts of the last list, which holds those before it."""
         return {each.text for each in files.read_candidates(self._work_dir, self._settings.params.rounds)}

@@ -26,13 +26,7 @@ _CHARACTERS = 8192
 
 
 def prepare(run: VotingRun) -> EvolutionSettings:
-    """Settings that workers sample, embed and vote with; checks the model's files, prompts and the start.
-
-    Raises:
-        FileNotFoundError: A file is not there.
-        MissingExtraError: A library is not installed.
-        ValueError: A prompt does not fit, a file is another one, or the endpoint's token is not there.
-    """
+    """Settings that workers sample, embed and vote with; checks the model's files, prompts and the start."""
     own, sizes, labels = run.method, run.sizes, len(run.input.label_values)
     embedder = own.embedder_settings(own)
     embedder.load_embedder()

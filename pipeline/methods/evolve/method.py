@@ -5,22 +5,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from models.batch_plan import BatchPlan
-from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import report_settings
 from pipeline.methods.canary_audit import Canaries
-from pipeline.methods.estimate import Estimate
 from pipeline.methods.evolve import follows, plan, run
-from pipeline.methods.evolve.plan import VotingPlan, VotingView
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
-from pipeline.methods.follows import Asked, Follows
-from pipeline.methods.method import Generated, Method, Reported, Standing
+from pipeline.methods.follows import Follows
+from pipeline.methods.method import Generated, Method, Reported
 from pipeline.settings import text_votes
-from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
 
 if TYPE_CHECKING:
@@ -35,16 +29,9 @@ _GIVEN = 'The texts are given, and none is sampled.'
 class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
     """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
 
-    def plan(
-        self, run: VotingRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
-    ) -> VotingPlan:
-        return plan.plan_run(run, estimate, budget)
-
-    def input_view(self, config: JobConfig[M]) -> VotingView:
-        return VotingView(config)
-
-    def needed_memory(self, run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
-        return plan.needed_memory(run.method, dtype)
+    input_view = staticmethod(plan.VotingView)
+    needed_memory = staticmethod(plan.needed_memory)
+    plan = staticmethod(plan.plan_run)
 
     def digests(self, run: VotingRun) -> Mapping[str, str]:
         from pipeline.methods.evolve import graph
@@ -66,9 +53,8 @@ class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
     def reported(self, run: VotingRun, prepared: EvolutionSettings, plan: BatchPlan) -> Reported:
         from pipeline.methods.evolve import report
 
-        found = report.facts(run, prepared)
-        settings = report.settings(run, report_settings.names_of(found.mechanism))
-        return Reported(facts=found, settings=settings, units=run.input.records)
+        facts = report.facts(run, prepared)
+        return Reported(facts=facts, settings=report.settings(run), units=run.input.records)
 
     def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':
         from pipeline.methods.evolve import report
@@ -100,21 +86,15 @@ class Evolution(TextVoting[EvolveSettings]):
     )
     memory_setting = 'micro_batch_size'
     scores = plan.SCORES
-
-    def follows(self, asked: Asked[EvolveSettings]) -> dict[str, Follows]:
-        return follows.of(asked)
+    solve = staticmethod(run.solve_evolution)
+    standing = staticmethod(plan.standing)
+    follows = staticmethod(follows.of)
 
     def on_this_machine(self) -> dict[str, Follows]:
         if not text_votes.minilm_is_installed():
             return {}
         because = 'MiniLM is installed here, and tells better than TF-IDF which texts are alike.'
         return {'embedder': Follows(value='minilm', because=because)}
-
-    def solve(self, config: JobConfig[EvolveSettings]) -> VotingRun:
-        return run.solve_evolution(config)
-
-    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return plan.standing(units, epsilon, labels)
 
 
 class Refine(TextVoting[RefineSettings]):
@@ -131,5 +111,4 @@ class Refine(TextVoting[RefineSettings]):
     memory_setting = 'nearest'
     needs_only_records = False
 
-    def solve(self, config: JobConfig[RefineSettings]) -> VotingRun:
-        return run.solve_refining(config)
+    solve = staticmethod(run.solve_refining)

@@ -5,15 +5,21 @@ from collections.abc import Iterator
 
 from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
-from models.privacy.report import words
 from pipeline.check.input_check import InputCheck
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate, duration, three_digits
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import EvolveSettings, RefineSettings
 from pipeline.methods.input_view import InputView
-from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
-from pipeline.settings.job_config import JobConfig
+from pipeline.methods.method import (
+    FEWEST_OF_LABEL,
+    ITEM_BYTES,
+    LAST_RANK,
+    RunPlan,
+    Score,
+    Standing,
+    delta_warning,
+)
 
 # Seconds of one core for a text of some forty words (docs/measured.md, 'Sampling and embedding'). A
 # folder of weights is taken for MiniLM, and what the language model reads is counted in tokens.
@@ -89,11 +95,7 @@ class VotingPlan(RunPlan):
             rows.append(('Sampling', 'at the pace of the endpoint'))
         if self.embedding_hours:
             rows.append(('Embedding', f'about {duration(self.embedding_hours)} of one core'))
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta)
-        return rows
+        return [*rows, *self.rows_of_others()]
 
 
 def plan_run(
@@ -128,10 +130,9 @@ def plan_run(
 
 def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     """Warnings before a run, from public numbers alone."""
-    records, noise = run.input.records, run.params.noise_scale
+    noise = run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
-    if records is not None and run.delta * records >= 1:
-        yield words.macro('delta_relation', run.delta, records, 'declared', many)
+    yield from delta_warning(run)
     if votes < noise / 2:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (
@@ -172,12 +173,10 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=f'{because}; with few records its votes are the noisiest.')
 
 
-_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-
-
-def needed_memory(own: EvolveSettings | RefineSettings, dtype: Dtype) -> int:
+def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes that weights and the texts of a batch take at the least."""
-    item_bytes, embeds = _ITEM_BYTES[dtype], own.embedder == 'decoder'
+    own, item_bytes = run.method, ITEM_BYTES[dtype]
+    embeds = own.embedder == 'decoder'
     if isinstance(own, RefineSettings):
         return own.model_sizes.num_parameters * item_bytes if embeds else 0
     if own.endpoint is not None and not embeds:
@@ -187,34 +186,16 @@ def needed_memory(own: EvolveSettings | RefineSettings, dtype: Dtype) -> int:
     return own.model_sizes.num_parameters * item_bytes + cache
 
 
-@dataclasses.dataclass(frozen=True)
 class VotingView(InputView):
     """Units, each with its one vote a round."""
-
-    config: JobConfig
-    room = 'are read of it'
-    length_setting = 'max_example_tokens'
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ('records', 'units')
 
     @property
     def expected_batch_size(self) -> int:
         return 1
 
-    def of_label(self, records: int, units: int | None) -> tuple[int, None]:
-        return round(self.config.input.sample_rate * (records if units is None else units)), None
-
     def measure(self) -> None:
         # An embedder reads words, and cuts none that a prompt would.
         return None
-
-    def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
-        return ('' if contexts is None else f'{contexts:,}',)
-
-    def findings(self, found: InputCheck) -> Iterator[str]:
-        yield from ()
 
     def wrong_number(self, found: InputCheck) -> tuple[int, str]:
         return found.units, 'the votes that a text gets'

@@ -28,12 +28,6 @@ SHOWN_OF_REFINING = (
     *report_settings.OF_EVERY_RUN,
     *_OF_VOTES, 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
-# Paths of the curator's machine, addresses in the curator's network, and what settings that are shown follow
-# from.
-HIDDEN = report_settings.HIDDEN | {
-    'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words',
-}  # fmt: skip
-HIDDEN_OF_REFINING = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema'}
 # The model where it samples nothing and embeds nothing.
 _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
@@ -50,17 +44,17 @@ def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     )
 
 
-def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: VotingRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own, sizes, stated = run.method, run.sizes, (*of_mechanism, 'vote_noise')
+    own, sizes = run.method, run.sizes
     if isinstance(own, RefineSettings):
-        found = report_settings.shown(run.config, SHOWN_OF_REFINING, stated)
+        found = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
         found |= {'embedder': own.shown_embedder, 'keep': run.examples}
         uses_model = own.embedder == 'decoder'
         if not run.input.attributes:
             del found['attributes']
     else:
-        found = report_settings.shown(run.config, SHOWN, stated)
+        found = report_settings.shown(run.config, SHOWN, run.params)
         found |= {
             'embedder': own.shown_embedder,
             'candidates': sizes.candidates,
@@ -74,9 +68,9 @@ def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         uses_model = own.endpoint is None
         if uses_model:
             del found['endpoint_model']
-    if not uses_model:
-        for name in _OF_MODEL:
-            found.pop(name, None)
+    # The noise scale of the mechanism is the noise.
+    for name in ('vote_noise', *(() if uses_model else _OF_MODEL)):
+        found.pop(name, None)
     return found
 
 

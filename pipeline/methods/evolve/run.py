@@ -29,8 +29,6 @@ class VotingRun(Run[VotingSettings]):
     """A run of votes on texts that it samples, or that are given.
 
     Attributes:
-        params: The mechanism, with the noise solved for where epsilon was given.
-        sizes: Rounds, candidates and what else follows from public numbers.
         start: The list of the first round where it is given; empty where it is sampled.
         examples: Texts that the corpus should have.
         texts_per_label: Texts that are sampled for each label in each round, and last those after the last
@@ -78,12 +76,7 @@ class VotingRun(Run[VotingSettings]):
 
 
 def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
-    """The run of texts that are sampled.
-
-    Raises:
-        ValueError: A setting out of range, an epsilon that no noise gives, or a start that is no corpus.
-        FileNotFoundError: There is no such start.
-    """
+    """The run of texts that are sampled."""
     own, labels = config.method, len(config.input.label_values)
     sizes = own.sizes(config.input, config.budget, config.delta)
     # A given list takes the place of what the first round would sample.
@@ -103,12 +96,7 @@ def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
 
 
 def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
-    """The run of one round on texts that are given.
-
-    Raises:
-        ValueError: A setting out of range, an epsilon that no noise gives, or a corpus that is none.
-        FileNotFoundError: There is no such corpus.
-    """
+    """The run of one round on texts that are given."""
     own, corpus = config.method, str(config.method.corpus)
     start = _given(config, corpus, 'corpus')
     params = own.mechanism(config.input, config.budget, config.delta, len(start))
@@ -137,12 +125,9 @@ def _run(
     config: JobConfig[typing.Any],
     *,
     params: TextVoteParams,
-    sizes: Defaults,
-    examples: int,
     texts_per_label: tuple[int, ...],
     start: tuple[Candidate, ...],
-    begun: tuple[Begun, ...],
-    most_tokens: int,
+    **found: typing.Any,
 ) -> VotingRun:
     labels = config.input.label_values
     # A given list counts as a batch of each label.
@@ -157,12 +142,9 @@ def _run(
             noisy_counts=None,
             contexts_rho=0.0,
         ),
-        most_tokens=most_tokens,
         folders=RunFolders(work=(ROUNDS_FOLDER, EMBEDDINGS_FOLDER), output=(ROUNDS_FOLDER,)),
-        begun=begun,
         params=params,
-        sizes=sizes,
         start=start,
-        examples=examples,
         texts_per_label=texts_per_label,
+        **found,
     )

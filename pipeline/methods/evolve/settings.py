@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -98,10 +97,8 @@ class Evolution(panel.Panel):
             raise ValueError(
                 f'Expected 0 <= fresh_share <= 1, got fresh_share={self.fresh_share!r}. Give 0.5, say.'
             )
-        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(f'Expected temperature > 0, got temperature={self.temperature!r}. Give 1, say.')
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+        self._check_finite('temperature')
+        self._check_share('top_p')
         if (self.endpoint is None) != (self.endpoint_model is None):
             raise ValueError(
                 f'Expected endpoint and endpoint_model together or not at all, got endpoint='
@@ -124,8 +121,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
         self.label_attributes(declared)
         _ = self.structure  # a schema checks itself
-        self.check_noise(budget)
-        self.check_units(declared)
+        self.check_votes(declared, budget)
         if self.endpoint is not None and self.structure is not None:
             raise ValueError(
                 'Expected no structure with an endpoint, got endpoint and json_schema, regex or grammar. '
@@ -138,16 +134,10 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         return (*self.embedder_extras, extras.ENDPOINT) if is_local else self.embedder_extras
 
     def sizes(self, declared: Input, budget: Budget, delta: float) -> Defaults:
-        """Rounds, candidates and what else follows from public numbers where nobody gave it.
-
-        Args:
-            declared: The input, with its labels and the number of its units.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-        """
-        assert declared.sampled_records is not None  # `check_units`
+        """Rounds, candidates and what else follows from public numbers where nobody gave it."""
+        assert declared.sampled_records is not None  # `check_votes`
         if self.vote_noise is None:
-            assert budget.epsilon is not None  # `check_noise`
+            assert budget.epsilon is not None  # `check_votes`
             rho = normal_pair.rho_from_gaussian(budget.epsilon, delta)
         else:
             rho = TextVoteParams(rounds=self.rounds or 1, noise_scale=self.vote_noise).rho
@@ -172,7 +162,6 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
 
     @property
     def rows_together(self) -> int:
-        """Rows that are sampled together. Public."""
         return self.micro_batch_size or ROWS_TOGETHER
 
 
@@ -208,28 +197,17 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
                 'Expected a corpus to refine, got corpus=None. Give `dp-corpus refine CORPUS`, or --corpus '
                 'CORPUS.'
             )
-        self.check_noise(budget)
-        self.check_units(declared)
+        self.check_votes(declared, budget)
 
     def extras(self, *, is_local: bool) -> tuple[str, ...]:
         return self.embedder_extras
 
     def mechanism(self, declared: Input, budget: Budget, delta: float, texts: int) -> TextVoteParams:
-        """The mechanism, with the noise solved for where epsilon was given.
-
-        Args:
-            declared: The input.
-            budget: The guarantee.
-            delta: At which epsilon is stated.
-            texts: Texts of the corpus, which the default of `nearest` follows from.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise solved for where epsilon was given; so is `nearest`."""
         found = self.vote_params(1, self.nearest or 1, budget, delta)
         if self.nearest is not None:
             return found
-        assert declared.sampled_records is not None  # `check_units`
+        assert declared.sampled_records is not None  # `check_votes`
         nearest = nearest_for(
             records=round(declared.sampled_records),
             candidates=texts,

@@ -54,12 +54,7 @@ def prepare(run: TuningRun) -> TuningSettings:
 
 
 def warm_texts(run: TuningRun) -> tuple[Candidate, ...]:
-    """The texts of the warm start, each with a declared label; none without it.
-
-    Raises:
-        FileNotFoundError: There is nothing.
-        ValueError: As `start_corpus.read_start`.
-    """
+    """The texts of the warm start, each with a declared label; none without it. Errors as of `read_start`."""
     place = run.method.warm_start
     if place is None:
         return ()

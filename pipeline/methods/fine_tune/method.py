@@ -4,19 +4,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
-from models.decoders.device import Dtype
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import model_digest, report_settings
+from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import Canaries
-from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune import follows, plan, run
-from pipeline.methods.fine_tune.plan import TuningPlan, TuningView
-from pipeline.methods.fine_tune.run import Config, TuningRun
+from pipeline.methods.fine_tune.run import TuningRun
 from pipeline.methods.fine_tune.settings import INSTEAD, FineTuneSettings
-from pipeline.methods.follows import Asked, Follows
-from pipeline.methods.method import Generated, Method, Reported, Standing
+from pipeline.methods.method import Generated, Method, Reported
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -34,25 +29,12 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     memory_setting = 'micro_batch_size'
     scores = plan.SCORES
 
-    def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-        return follows.of(asked)
-
-    def solve(self, config: Config) -> TuningRun:
-        return run.solve(config)
-
-    def plan(
-        self, run: TuningRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
-    ) -> TuningPlan:
-        return plan.plan_run(run, estimate, budget)
-
-    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return plan.standing(units, epsilon, labels)
-
-    def input_view(self, config: Config) -> TuningView:
-        return TuningView(config)
-
-    def needed_memory(self, run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
-        return plan.needed_memory(run, dtype, devices)
+    follows = staticmethod(follows.of)
+    solve = staticmethod(run.solve)
+    standing = staticmethod(plan.standing)
+    input_view = staticmethod(plan.TuningView)
+    needed_memory = staticmethod(plan.needed_memory)
+    plan = staticmethod(plan.plan_run)
 
     def digests(self, run: TuningRun) -> Mapping[str, str]:
         from pipeline.methods import start_corpus
@@ -78,12 +60,8 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     def reported(self, run: TuningRun, prepared: Any, plan: BatchPlan) -> Reported:
         from pipeline.methods.fine_tune import report
 
-        found = report.facts(run, prepared)
-        return Reported(
-            facts=found,
-            settings=report.settings(run, report_settings.names_of(found.mechanism)),
-            units=run.input.records if run.card is None else round(run.params.units),
-        )
+        units = run.input.records if run.card is None else round(run.params.units)
+        return Reported(facts=report.facts(run, prepared), settings=report.settings(run), units=units)
 
     def files(self, run: TuningRun, prepared: Any, privacy_report: PrivacyReport) -> 'Files':
         from pipeline.methods.fine_tune import report

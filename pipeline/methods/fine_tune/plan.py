@@ -3,20 +3,27 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from models.decoders.device import Dtype
 from models.finetuning.settings import shares_instructions
 from models.privacy import counts
 from models.privacy.accounting import subsampled
-from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import InputCheck
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune.run import Config, TuningRun
 from pipeline.methods.input_view import InputView, MeasureTexts
-from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
+from pipeline.methods.method import (
+    FEWEST_OF_LABEL,
+    ITEM_BYTES,
+    LAST_RANK,
+    RunPlan,
+    Score,
+    Standing,
+    delta_warning,
+)
 
 # Seconds of a step's noise for each number that is trained: a keyed stream, and the normal's inverse.
 # Measured on one core of a server; no accelerator helps.
@@ -101,12 +108,8 @@ class TuningPlan(RunPlan):
             ('Adapter', f'{trained}, {self.adapter_parameters:,} numbers'),
             ('Texts', f'{self.examples:,}, free' if self.examples else 'none; they are free later'),
         ]
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta)
-            rows.append(('', _charge_words(self.budget)))
-        return rows
+        charge = [] if self.budget is None else [('', _charge_words(self.budget))]
+        return [*rows, *self.rows_of_others(), *charge]
 
 
 def plan_run(
@@ -153,10 +156,8 @@ def _charge_words(answer: BudgetAnswer) -> str:
 
 def _warnings(run: TuningRun) -> tuple[str, ...]:
     """Warnings before a run, from public numbers alone."""
-    found, params = [], run.params
-    delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
-    if run.input.records is not None and delta * run.input.records >= 1:
-        found.append(words.macro('delta_relation', delta, run.input.records, 'declared', many))
+    found, params = list(delta_warning(run)), run.params
+    many = 'users' if run.budget.unit == 'user' else 'records'
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
@@ -164,10 +165,7 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
             'or --epsilon.'
         )
     if run.method.full:
-        numbers, together = (
-            run.method.model_sizes.adapter_parameters(None),
-            run.units_together,
-        )
+        numbers, together = run.method.model_sizes.adapter_parameters(None), run.units_together
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
         held = f'{trained_memory(run) / 2**30:.1f} GiB'
         found.append(
@@ -219,12 +217,9 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=because)
 
 
-_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-
-
 def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights, adapter and a micro-batch take: of training, or of sampling."""
-    sizes, item_bytes = run.method.model_sizes, _ITEM_BYTES[dtype]
+    sizes, item_bytes = run.method.model_sizes, ITEM_BYTES[dtype]
     length = run.method.max_prompt_tokens + run.method.max_example_tokens
     weights = sizes.num_parameters * item_bytes
     together = -(-run.method.rows_together // devices)
@@ -238,7 +233,7 @@ def _kept_memory(run: TuningRun, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
     sizes, own = run.method.model_sizes, run.method
     texts = run.budget.examples_per_context * own.max_example_tokens
-    units, ways = _units_of_device(run, devices), 1 + run.wrong_prompts
+    units, ways = -(-run.units_together // devices), 1 + run.wrong_prompts
     tokens = units * ways * (own.max_prompt_tokens + texts)
     labels = len(run.input.label_values)
     if shares_instructions(labels, ways, run.units_together):
@@ -255,11 +250,7 @@ def trained_memory(run: TuningRun, devices: int = 1) -> int:
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
-    return 4 * (7 * numbers + _units_of_device(run, devices) * of_unit)
-
-
-def _units_of_device(run: TuningRun, devices: int) -> int:
-    return -(-run.units_together // devices)
+    return 4 * (7 * numbers + -(-run.units_together // devices) * of_unit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,19 +258,10 @@ class TuningView(InputView):
     """Units, each with its one gradient."""
 
     config: Config
-    room = 'are read of it'
-    length_setting = 'max_example_tokens'
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ('records', 'units')
 
     @property
     def expected_batch_size(self) -> int:
         return self.config.method.expected_batch_size
-
-    def of_label(self, records: int, units: int | None) -> tuple[int, None]:
-        return round(self.config.input.sample_rate * (records if units is None else units)), None
 
     def measure(self) -> MeasureTexts:
         from pipeline.methods import workers
@@ -290,12 +272,6 @@ class TuningView(InputView):
     def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
         tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
         return self.config.method.max_example_tokens, tokens
-
-    def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
-        return ('' if contexts is None else f'{contexts:,}',)
-
-    def findings(self, found: InputCheck) -> Iterator[str]:
-        yield from ()
 
     def wrong_number(self, found: InputCheck) -> tuple[int, str]:
         # The declared number is of units: what each step's batch is drawn from.

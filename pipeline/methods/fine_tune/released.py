@@ -44,12 +44,7 @@ def adapter_folder(place: str) -> str:
 
 
 def read_card(place: str) -> AdapterCard:
-    """The card of a released adapter.
-
-    Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is no card, or states a guarantee that its settings do not give.
-    """
+    """The card of a released adapter; a ValueError where its settings do not give its guarantee."""
     path = FileSystems.join(adapter_folder(place), ADAPTER_CARD)
     return AdapterCard.from_json(read_file(path).decode())
 
@@ -58,12 +53,6 @@ def card_of_texts(folder: str) -> AdapterCard | None:
     """The card of the adapter that a finished run sampled its texts from; None of other runs.
 
     The charge of such texts is that of the run which trained the adapter.
-
-    Args:
-        folder: The run's output.
-
-    Raises:
-        ValueError: The card is damaged.
     """
     path = FileSystems.join(folder, SAMPLED_ADAPTER)
     return AdapterCard.from_json(read_file(path).decode()) if FileSystems.exists(path) else None
@@ -72,13 +61,7 @@ def card_of_texts(folder: str) -> AdapterCard | None:
 def with_adapter(
     config: JobConfig[FineTuneSettings],
 ) -> tuple[JobConfig[FineTuneSettings], AdapterCard]:
-    """(the config with what the card of its adapter says, the card).
-
-    Raises:
-        ValueError: It gives what the card says, or what only training has; the adapter is of another model,
-            of other weights, or not the one that its card names.
-        FileNotFoundError: There is no card.
-    """
+    """(the config with what the card of its adapter says, the card)."""
     place = config.method.adapter
     assert place is not None
     why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
@@ -98,28 +81,14 @@ def with_adapter(
 
 
 def released_adapter(model: Model, place: str | None) -> ReleasedAdapter | None:
-    """The adapter that a run of another method decodes with; None where it names none.
-
-    Args:
-        model: The run's model.
-        place: Its folder; None without.
-
-    Raises:
-        ValueError: It is of another model, of other weights, or not the one that its card names.
-        FileNotFoundError: There is no card.
-    """
+    """The adapter that a run of another method decodes with; None where it names none."""
     if place is None:
         return None
     return ReleasedAdapter(folder=adapter_folder(place), card=checked_card(model, place))
 
 
 def checked_card(model: Model, place: str) -> AdapterCard:
-    """The card of an adapter that goes with a model, after a look at both of its files.
-
-    Raises:
-        ValueError: It is of another model, of other weights, or not the one that its card names.
-        FileNotFoundError: There is no card.
-    """
+    """The card of an adapter that goes with a model and its weights, after a look at both of its files."""
     card = read_card(place)
     check_model(model, card, place)
     if (found := checkpoint_digest(model.checkpoint_path)) != card.weights:
@@ -132,11 +101,7 @@ def checked_card(model: Model, place: str) -> AdapterCard:
 
 
 def check_model(model: Model, card: AdapterCard, place: str) -> None:
-    """Refuses an adapter of another model.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses an adapter of another model."""
     if model.model != card.model:
         raise ValueError(
             f'Expected the model of the adapter, got model={model.model!r} for adapter={place!r}, '

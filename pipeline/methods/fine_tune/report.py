@@ -38,8 +38,6 @@ SHOWN = (
     'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size',
     'shards',
 )  # fmt: skip
-# Paths of the curator's machine, and what the settings that are shown follow from.
-HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
 def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
@@ -63,10 +61,10 @@ def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
     )
 
 
-def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: TuningRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     own = run.method
-    found = report_settings.shown(run.config, SHOWN, of_mechanism)
+    found = report_settings.shown(run.config, SHOWN, run.params)
     left_out: list[str] = []
     if not own.writes_texts:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
@@ -104,8 +102,7 @@ def files(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyRepor
     }
     if run.card is None:
         data = read_file(FileSystems.join(run.work_dir, ADAPTER_TENSORS))
-        noisy = [group.noisy_count for group in privacy_report.plan if group.noisy_count is not None]
-        text = card(run, prepared, adapters.digest(data), privacy_report, tuple(noisy) or None).to_json()
+        text = card(run, prepared, adapters.digest(data), privacy_report).to_json()
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
     else:
@@ -115,22 +112,11 @@ def files(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyRepor
 
 
 def card(
-    run: TuningRun,
-    prepared: TuningSettings,
-    factors: str,
-    privacy_report: PrivacyReport,
-    label_counts: tuple[int, ...] | None = None,
+    run: TuningRun, prepared: TuningSettings, factors: str, privacy_report: PrivacyReport
 ) -> AdapterCard:
-    """The card of the adapter that a run trained.
-
-    Args:
-        run: The run.
-        prepared: Its settings.
-        factors: SHA-256 of the file of the factors.
-        privacy_report: Its releasable report.
-        label_counts: Released noisy counts of the labels, where the run counted them.
-    """
+    """The card of the adapter that a run trained, whose factors' file has this SHA-256."""
     own, entry = run.method, privacy_report.ledger
+    noisy = tuple(group.noisy_count for group in privacy_report.plan if group.noisy_count is not None)
     assert privacy_report.epsilon is not None  # every report of fine-tuning has one
     prompt = {name: getattr(own, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
     return AdapterCard(
@@ -149,7 +135,7 @@ def card(
         prompt=cast('Prompt', prompt),
         labels=run.input.labels,
         attributes=run.input.attributes,
-        label_counts=label_counts,
+        label_counts=noisy or None,
         warm_texts=len(prepared.warm_start),
         warm_vouched=prepared.warm_origin.vouched,
         releases=privacy_report.releases,

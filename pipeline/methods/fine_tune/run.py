@@ -33,7 +33,6 @@ class TuningRun(Run[FineTuneSettings]):
     """A run that trains an adapter, or samples from a released one.
 
     Attributes:
-        params: The mechanism, with the noise multiplier solved for where epsilon was given.
         card: The card of the adapter that it samples from; None where it trains one.
         texts_of_labels: Texts to sample of each label, in their declared order; with a noisy mix what is
             expected before it is known.
@@ -82,13 +81,7 @@ class TuningRun(Run[FineTuneSettings]):
 
 
 def solve(config: Config) -> TuningRun:
-    """The run of a config.
-
-    Raises:
-        ValueError: A setting out of range, an epsilon that no noise gives, a mix of other labels than were
-            declared, or an adapter that does not go with the run.
-        FileNotFoundError: There is no such adapter.
-    """
+    """The run of a config."""
     card = None
     if config.method.adapter is not None:
         from pipeline.methods.fine_tune import released

@@ -140,13 +140,7 @@ class Tuning(panel.Panel):
             'examples',
             'top_k',
         )
-        if self.warm_start is None:
-            for name in ('warm_steps', 'warm_learning_rate'):
-                if getattr(self, name) != getattr(type(self), name):
-                    raise ValueError(
-                        f'Expected texts for {name}={getattr(self, name)}, got warm_start=None. Give '
-                        f'--warm-start, or leave --{name.replace("_", "-")} out.'
-                    )
+        self._check_beside('warm_start', 'warm_steps', 'warm_learning_rate')
         if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
             raise ValueError(
                 f'Expected examples or examples_per_label, got examples={self.examples}, '
@@ -162,15 +156,10 @@ class Tuning(panel.Panel):
                 f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
                 'whole number, 0 for an adapter without texts.'
             )
-        for name in (
-            'clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate',
-            'label_mix_rho',
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(
-                    f'Expected a finite {name} > 0, got {name}={value!r}. Give a positive number.'
-                )
+        self._check_finite(
+            'clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate', 'label_mix_rho',
+            'temperature',
+        )  # fmt: skip
         if not 0 <= self.mismatch_weight < 1:
             raise ValueError(
                 f'Expected 0 <= mismatch_weight < 1, got mismatch_weight={self.mismatch_weight!r}. From 1 on '
@@ -188,8 +177,7 @@ class Tuning(panel.Panel):
                     f'Expected LABEL=SHARE with a finite share > 0, got label_mix={entry!r}. Give '
                     "--label-mix 'A1=3,B2=1', say, and leave a label without texts undeclared."
                 )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+        self._check_share('top_p')
 
     @property
     def rank(self) -> int | None:
@@ -198,7 +186,6 @@ class Tuning(panel.Panel):
 
     @property
     def free_steps(self) -> int:
-        """Steps before the first private one."""
         return 0 if self.warm_start is None else self.warm_steps
 
 
@@ -233,14 +220,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
                 f'Expected a declared number of units with method={NAME!r}, got records=None. Give --records '
                 'N (of users, with --unit user): each is in a step with probability expected_batch_size / N.'
             )
-        if (budget.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(
-                f'Expected either epsilon or noise_multiplier, got epsilon={budget.epsilon!r}, '
-                f'noise_multiplier={self.noise_multiplier!r}. Each follows from the other: give one.'
-            )
-        temperature = self.temperature
-        if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
-            raise ValueError(f'Expected temperature > 0, got temperature={temperature!r}. Give 1, say.')
+        budget.check_either('noise_multiplier', self.noise_multiplier)
         if self.label_mix_rho is not None:
             self._check_label_mix_rho(declared)
         # The mechanism's settings and a mix of labels check themselves.
@@ -248,7 +228,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         self.texts_of_labels(declared)
 
     def _check_label_mix_rho(self, declared: Input) -> None:
-        """Refuses to pay for a mix of labels that nothing would follow from."""
         if self.label_mix:
             raise ValueError(
                 f'Expected either label_mix or label_mix_rho, got label_mix={list(self.label_mix)!r}, '
@@ -288,7 +267,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def rows_together(self) -> int:
-        """Texts that are sampled together. Public."""
         return self.micro_batch_size or TEXTS_TOGETHER
 
     def units_together(self, *, on_accelerator: bool) -> int:
@@ -301,11 +279,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         return max(1, min(most, MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters))
 
     def mechanism(self, declared: Input, budget: Budget, delta: float) -> TuningParams:
-        """The mechanism, with the noise multiplier solved for where epsilon was given.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
+        """The mechanism, with the noise multiplier solved for where epsilon was given."""
         noise_multiplier = self.noise_multiplier
         if noise_multiplier is None:
             assert budget.epsilon is not None  # `check_run`
@@ -333,21 +307,14 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         )
 
     def wanted_texts(self, labels: int) -> int:
-        """Texts of so many labels together."""
         return self.examples_per_label * labels if self.examples is None else self.examples
 
     def texts_of_labels(self, declared: Input, released: Sequence[int] | None = None) -> tuple[int, ...]:
         """Texts to sample of each label, in their declared order: by the given mix, or the released one.
 
         Without either the number of each is the same. Where the run itself counts labels the mix is not
-        known yet: see `models.finetuning.settings.TuningSettings.texts_by`.
-
-        Args:
-            declared: The input, for its labels.
-            released: Noisy counts of labels that were released with the adapter; None without.
-
-        Raises:
-            ValueError: The mix has other labels than were declared.
+        known yet: see `models.finetuning.settings.TuningSettings.texts_by`. `released` are noisy counts of
+        labels that were released with the adapter.
         """
         labels = declared.label_values
         if not self.label_mix:
@@ -376,40 +343,14 @@ def _is_positive(text: str) -> bool:
     return number > 0 and math.isfinite(number)
 
 
-_VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
-# Settings of private prediction: why fine-tuning lacks them, and what it has in their place.
+# Settings of private prediction that fine-tuning has something else in place of.
 INSTEAD = {
-    **dict.fromkeys(
-        (
-            'batch_size',
-            'threshold',
-            'threshold_noise_scale',
-            'max_private_tokens',
-            'accounting',
-            'context_budget',
-            'omega',
-            'shift_bound',
-            'aggregate',
-            'public_temperature',
-            'public_top_k',
-            'max_batch_tokens',
-        ),
-        _VOTES,
-    ),
     'batch_size': 'It is the number of contexts that vote. Give --expected-batch-size, of a step.',
     'clip_bound': 'It clips votes on tokens. Give --clip-norm for gradients.',
     **dict.fromkeys(
         ('batches_per_label', 'count_rho'),
         'Text is sampled from the adapter, as much as is asked for: give --examples-per-label, and '
         '--label-mix-rho for the mix of labels.',
-    ),
-    **dict.fromkeys(
-        ('clusters', 'clustering_rho', 'centers', 'embedder'),
-        'Clusters make records of a batch of votes alike, and there are none.',
-    ),
-    **dict.fromkeys(
-        ('reference', 'reference_label_field', 'reference_size', 'reference_rounds'),
-        'A reference is what votes are a difference from, and there are none.',
     ),
     **dict.fromkeys(
         ('condition_on', 'condition_rho'),

@@ -105,14 +105,9 @@ def _examples(
 
 
 def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> tuple[BatchPlan, list[Batch]]:
-    """The plan and all batches of the records, in memory, with noise and hashes of the audit's own.
+    """The plan and all batches of the records, in memory, with noise and hashes of the audit's own key.
 
     The same functions as in a run decide where a record goes; only Beam is left out.
-
-    Args:
-        run: The run.
-        key: A key of the audit's own.
-        records: All records of the run.
     """
     labels, params = run.input.label_values, run.params
     clustering, centers, rho = None, None, run.method.count_rho

@@ -30,14 +30,7 @@ _SCORED = {'clip_bound': 2.8, 'shift_bound': 0.8, 'temperature': 0.8}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writing:
-    """The texts of a run with batches of one size.
-
-    Attributes:
-        batch_size: s.
-        batches: Number of batches of all records, labels together.
-        batch_tokens: Cap on the tokens of a batch.
-        texts: Number of texts of typical length, of all batches, the cut one of each among them.
-    """
+    """The texts of a run with batches of one size, of typical length, the cut one of each batch too."""
 
     batch_size: int
     batches: int
@@ -46,11 +39,7 @@ class Writing:
 
 
 def of(asked: Asked[PredictSettings]) -> dict[str, Follows]:
-    """Caps of a text, a prompt and a batch, the size of a batch, the bounds, and the share of the records.
-
-    Raises:
-        ValueError: No size of a batch writes the texts wanted.
-    """
+    """Caps of a text, a prompt and a batch, the size of a batch, the bounds, and the share of the records."""
     found = follows.of_lengths(asked, texts_in_prompt=1)
     own = dataclasses.replace(asked.method, **{name: each.value for name, each in found.items()})
     if own.examples is not None and asked.input.sampled_records is None:
@@ -95,11 +84,7 @@ def expected_texts(own: PredictSettings, batches: int, batch_tokens: int) -> int
 
 
 def _chosen(asked: Asked[PredictSettings], own: PredictSettings) -> Writing | None:
-    """The largest batches that write the texts wanted; None where no size pays for a text.
-
-    Raises:
-        ValueError: No size writes so many.
-    """
+    """The largest batches that write the texts wanted; None where no size pays for a text."""
     length = own.max_prompt_tokens + own.max_example_tokens
     fit = tuple(size for size in _SIZES if size == _SIZES[0] or size * length <= _TOKENS_OF_BATCH)
     sizes = (own.batch_size,) if 'batch_size' in asked.given else fit

@@ -24,12 +24,7 @@ from transforms.predict import PredictText
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Settings for workers and the centres, looked at before anything is paid.
-
-    Attributes:
-        generator: Settings from which workers build their generator.
-        centers: The centres; None without clusters.
-    """
+    """Settings from which workers build their generator, and the centres; None without clusters."""
 
     generator: GeneratorSettings
     centers: Centers | None

@@ -5,18 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
-from models.decoders.device import Dtype
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
-from pipeline.methods import model_digest, report_settings
+from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import Canaries
-from pipeline.methods.estimate import Estimate
-from pipeline.methods.follows import Asked, Follows
-from pipeline.methods.method import Generated, Method, Reported, Standing
+from pipeline.methods.method import Generated, Method, Reported
 from pipeline.methods.predict import follows, plan, run
-from pipeline.methods.predict.plan import PredictionPlan, VotesView
-from pipeline.methods.predict.run import Config, PredictionRun
+from pipeline.methods.predict.run import PredictionRun
 from pipeline.methods.predict.settings import PredictSettings
 
 if TYPE_CHECKING:
@@ -34,32 +29,13 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     memory_setting = 'batch_size'
     scores = plan.SCORES
 
-    def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
-        return follows.of(asked)
-
-    def solve(self, config: Config) -> PredictionRun:
-        return run.solve(config)
-
-    def plan(
-        self, run: PredictionRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
-    ) -> PredictionPlan:
-        return plan.plan_run(run, estimate, budget)
-
-    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
-        return plan.standing(units, epsilon, labels)
-
-    def fitting(
-        self, run: PredictionRun, has_room: HasRoom, order: float, *, reaches: bool = True
-    ) -> tuple[FittingSetting, ...] | None:
-        if reaches:
-            return plan.fitting(run, has_room, order)
-        return plan.fitting_order(run, has_room, order)
-
-    def input_view(self, config: Config) -> VotesView:
-        return VotesView(config)
-
-    def needed_memory(self, run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
-        return plan.needed_memory(run.method, dtype, devices)
+    follows = staticmethod(follows.of)
+    solve = staticmethod(run.solve)
+    standing = staticmethod(plan.standing)
+    fitting = staticmethod(plan.fitting)
+    input_view = staticmethod(plan.VotesView)
+    needed_memory = staticmethod(plan.needed_memory)
+    plan = staticmethod(plan.plan_run)
 
     def digests(self, run: PredictionRun) -> Mapping[str, str]:
         from pipeline.methods.fine_tune import released
@@ -89,12 +65,8 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
     def reported(self, run: PredictionRun, prepared: Any, plan: BatchPlan) -> Reported:
         from pipeline.methods.predict import report
 
-        found = report.facts(run, prepared.generator, prepared.centers, plan)
-        return Reported(
-            facts=found,
-            settings=report.settings(run, report_settings.names_of(found.mechanism)),
-            units=run.input.records,
-        )
+        facts = report.facts(run, prepared.generator, prepared.centers, plan)
+        return Reported(facts=facts, settings=report.settings(run), units=run.input.records)
 
     def restricted_parts(
         self, run: PredictionRun, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]

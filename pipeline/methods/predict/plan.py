@@ -9,17 +9,15 @@ from models.grammars.structure import Structure
 from models.privacy import accounting, counts, numbers
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
-from models.privacy.report import words
 from models.prompts import PromptWriter
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.ledger.budget import reaching
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView, MeasureTexts
-from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
+from pipeline.methods.method import ITEM_BYTES, LAST_RANK, RunPlan, Score, Standing, delta_warning
 from pipeline.methods.predict import follows
 from pipeline.methods.predict.run import Config, PredictionRun
-from pipeline.methods.predict.settings import PredictSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,11 +123,13 @@ class PredictionPlan(RunPlan):
             ]
         else:
             rows.append(('Private tokens per batch', f'at most {self.max_private_tokens:,}'))
+        top_k = self.public_top_k
+        tokens = 'the whole vocabulary' if top_k is None else f'the {top_k:,} most probable public tokens'
         shift = '' if self.shift_bound is None else f'c₂ = {self.shift_bound:g}, '
         rows += [
             ('All tokens per batch', f'at most {self.max_batch_tokens:,}'),
             ('Bounds, temperature', f'c = {self.clip_bound:g}, {shift}τ = {self.temperature:g}'),
-            ('Sampled from', self._sampled_from()),
+            ('Sampled from', tokens),
         ]
         if self.forced is not None:
             share = self.forced
@@ -154,17 +154,7 @@ class PredictionPlan(RunPlan):
             rows.append(
                 ('Texts', f'about {self.expected_texts:,} of typical length; the last of a batch is cut')
             )
-        if self.estimate is not None:
-            rows += self.estimate.rows()
-        if self.budget is not None:
-            rows += self.budget.rows(self.delta, self.omega)
-        return rows
-
-    def _sampled_from(self) -> str:
-        """The tokens that a private one may be."""
-        if self.public_top_k is None:
-            return 'the whole vocabulary'
-        return f'the {self.public_top_k:,} most probable public tokens'
+        return [*rows, *self.rows_of_others(self.omega)]
 
 
 def plan_run(
@@ -216,18 +206,15 @@ def plan_run(
         estimate=estimate,
         forced=None if own.structure is None else _forced_share(own.structure),
         budget=budget,
-        warnings=(*_delta_warnings(run), *_size_warnings(run), *_adapter_warnings(run)),
+        warnings=(*delta_warning(run), *_size_warnings(run), *_adapter_warnings(run)),
     )
 
 
 def _forced_share(structure: Structure) -> ForcedShare:
     found = structure.automaton
-    shortest, start = min(((found.shortest_ending(start), start) for start in structure.starts), key=_length)
+    endings = ((found.shortest_ending(start), start) for start in structure.starts)
+    shortest, start = min(endings, key=lambda found: len(found[0]))
     return ForcedShare(shortest_bytes=len(shortest), forced_bytes=found.forced_bytes_of(shortest, start))
-
-
-def _length(found: tuple[bytes, int]) -> int:
-    return len(found[0])
 
 
 def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
@@ -271,15 +258,6 @@ def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
     )
 
 
-def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """The report's warning of delta."""
-    delta, units = run.delta, run.input.records
-    if units is None or run.statement != 'differential privacy' or delta * units < 1:
-        return ()
-    many = 'users' if run.budget.unit == 'user' else 'records'
-    return (words.macro('delta_relation', delta, units, 'declared', many),)
-
-
 # Rows of docs/measured.md, with Gemma 3 270M and individual accounting.
 SCORES = (
     Score(what='news', records=768, labels=4, epsilon=1, texts=57, worth=0.72, of_records=0.80),
@@ -301,35 +279,31 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     return Standing(rank=LAST_RANK, because=because)
 
 
-_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-
-
-def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
-    """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
-
-    Args:
-        own: Settings of the run.
-        dtype: Type of weights and caches.
-        devices: Number of devices that share the rows of a batch.
-    """
-    sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
+def needed_memory(run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
+    """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
+    own, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
     slots = own.max_prompt_tokens + own.max_example_tokens
     cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
     return sizes.num_parameters * item_bytes + cache // devices
 
 
-def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
-    """Settings of which each alone would make a run fit that does not.
+def fitting(
+    run: PredictionRun, has_room: HasRoom, order: float, *, reaches: bool = True
+) -> tuple[FittingSetting, ...] | None:
+    """Settings of which each alone would make a run fit that does not; None where a higher ω is enough.
 
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
-
-    Args:
-        run: The run.
-        has_room: True if the dataset has room for the run with other values of settings.
-        order: The Rényi order of the dataset's budget.
     """
-    given = _given_by(run)
+    given = 'epsilon'
+    if run.budget.epsilon is None:
+        given = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
+    if not reaches:
+        omega = reaching(order)
+        if has_room({'omega': omega}):
+            return None
+        largest = _largest_with(run, has_room, given, omega)
+        return () if largest is None else (largest,)
     found = [_largest(run, has_room, given, order)]
     if given == 'max_private_tokens':
         found.append(_largest(run, has_room, 'clip_bound', order))
@@ -338,25 +312,6 @@ def fitting(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[Fittin
             if has_room({'aggregate': 'difference', 'accounting': 'worst-case', **own}):
                 found.append(FittingSetting(name='aggregate', value='difference'))
     return tuple(setting for setting in found if setting is not None)
-
-
-def fitting_order(run: PredictionRun, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...] | None:
-    """The same for a run whose orders do not reach the dataset's; None where a higher ω is enough.
-
-    At more orders an epsilon buys more, which need not fit.
-    """
-    omega = reaching(order)
-    if has_room({'omega': omega}):
-        return None
-    largest = _largest_with(run, has_room, _given_by(run), omega)
-    return () if largest is None else (largest,)
-
-
-def _given_by(run: PredictionRun) -> str:
-    """The setting that a run's budget is given by."""
-    if run.budget.epsilon is not None:
-        return 'epsilon'
-    return 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
 
 
 def _largest(run: PredictionRun, has_room: HasRoom, name: str, order: float) -> FittingSetting | None:

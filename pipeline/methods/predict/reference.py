@@ -9,34 +9,15 @@ from models.reference import Reference, is_complete, pick_by_label
 from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict.run import Config
 from pipeline.release import released_corpus
-from transforms.read import (
-    Dialect,
-    InputFile,
-    Reason,
-    RecordFields,
-    RecordRules,
-    check_input,
-    list_input,
-    read_place,
-)
+from transforms.read import InputFile, list_input
 
 
 def read_reference(config: Config, text_limit: int | None = None) -> Reference | None:
-    """The reference that --reference names; None without it.
+    """The reference that --reference names; None without it. Texts are cut to `text_limit` characters.
 
     Rows that are no records of the run's rules (blank, longer than max_record_bytes, of a label that is
     not declared) are left out, as they would be of the input, and so are truncated, blank and short
     examples of an earlier release.
-
-    Args:
-        config: The run.
-        text_limit: Characters of a text that any prompt could use.
-
-    Raises:
-        ValueError: A file that is one of the input, lacks a column or is damaged; fewer than M
-            texts for a label; a release that states no (epsilon, delta); a column of labels where
-            the run, or the reference, has none.
-        FileNotFoundError: No such file.
     """
     if config.method.reference is None:
         return None
@@ -72,10 +53,12 @@ def _read(
 ) -> Reference:
     """The reference in files as they are listed: a key with other sizes or times is another one."""
     assert config.method.reference is not None
-    labels, paths = config.input.label_values, [file.path for file in listed]
+    labels = config.input.label_values
     origin = earlier.origin_of_texts(config.method.reference, 'reference')
     if is_release:
-        examples = [example for path in paths for example in released_corpus.read_examples(path, 'reference')]
+        examples = [
+            example for file in listed for example in released_corpus.read_examples(file.path, 'reference')
+        ]
         known = {example.label for example in examples}
         # A release without labels serves all labels, and one with labels a run without any.
         serve_all = known <= {None} or labels == (None,)
@@ -83,49 +66,15 @@ def _read(
             (example.label, example.text) for example in examples if is_complete(example)
         )
     else:
-        rules = _text_rules(config)
-        check_input(config.method.reference, rules.fields)
-        rows = _text_rows(paths, rules)
-        serve_all = config.method.reference_label_field is None
+        label_field = config.method.reference_label_field
+        read = beside_input.rows_of_texts(
+            config.method.reference, listed, config.input, 'reference', label_field
+        )
+        rows = ((row.label, row.text) for _, row in read if isinstance(row, Record))
+        serve_all = label_field is None
     texts = pick_by_label(rows, labels, config.method.reference_size, serve_all=serve_all)
     _check_enough(config, texts)
     return Reference.of(texts, origin=origin, text_limit=text_limit)
-
-
-def _text_rules(config: Config) -> RecordRules:
-    """The rules that make a row a text: those of the input, with a column of labels or none."""
-    labels = tuple(label for label in config.input.label_values if label is not None)
-    label_field = config.method.reference_label_field
-    return RecordRules(
-        fields=RecordFields(
-            text=config.input.text_field,
-            label=label_field,
-            dialect=Dialect(
-                delimiter=config.input.delimiter,
-                encoding=config.input.encoding,
-                quoting=config.input.quoting,
-            ),
-        ),
-        labels=labels if label_field is not None else None,
-        max_record_bytes=config.input.max_record_bytes,
-    )
-
-
-def _text_rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str | None, str]]:
-    """(label, text) of every row that is a record.
-
-    Raises:
-        ValueError: A file is damaged.
-    """
-    for path in paths:
-        for found in read_place(path, rules):
-            if isinstance(found, Record):
-                yield found.label, found.text
-            elif found.reason is Reason.UNREADABLE_REST:
-                raise ValueError(
-                    f'Expected a whole file of reference texts, got reference file={path!r}, whose rest '
-                    'cannot be read. Fetch it again.'
-                )
 
 
 def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:

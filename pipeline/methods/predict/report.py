@@ -30,8 +30,6 @@ SHOWN = (
     'max_example_tokens', 'min_example_tokens', 'max_batch_tokens', 'model', 'dtype', 'micro_batch_size',
     'shards',
 )  # fmt: skip
-# Paths of the curator's machine, and what the settings that are shown follow from.
-HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}
 
 
 def facts(
@@ -59,10 +57,10 @@ def facts(
     )
 
 
-def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: PredictionRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     own = run.method
-    found = report_settings.shown(run.config, SHOWN, of_mechanism)
+    found = report_settings.shown(run.config, SHOWN, run.params)
     if own.strategy.takes_reference:
         found['reference'] = (
             'given by the curator'

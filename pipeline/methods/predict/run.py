@@ -32,9 +32,7 @@ class PredictionRun(Run[PredictSettings]):
     """A run of private prediction.
 
     Attributes:
-        params: The mechanism, with r, or B and ω, solved for where epsilon was given.
         expected_batches: Planned batches as far as public facts tell; None where they do not.
-        adapter: The card of the adapter that it decodes with; None without.
     """
 
     params: MechanismParams
@@ -55,13 +53,7 @@ class PredictionRun(Run[PredictSettings]):
 
 
 def solve(config: Config) -> PredictionRun:
-    """The run of a config.
-
-    Raises:
-        ValueError: A setting out of range, a budget that buys no private token, or an adapter of another
-            model.
-        FileNotFoundError: There is no such adapter.
-    """
+    """The run of a config."""
     own = config.method
     params = mechanism(own, config.budget, config.delta)
     batches = expected_batches(config)
@@ -80,16 +72,7 @@ def solve(config: Config) -> PredictionRun:
 
 
 def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismParams:
-    """The mechanism, with r, or B and ω, solved for where epsilon was given.
-
-    Args:
-        own: The settings.
-        budget: The guarantee.
-        delta: At which epsilon is stated.
-
-    Raises:
-        ValueError: A setting out of range, or a budget that buys no private token.
-    """
+    """The mechanism, with r, or B and ω, solved for where epsilon was given."""
     unsolved = own.unsolved(budget)
     if own.is_individual:
         return _individual(own, budget, unsolved, delta)

@@ -19,6 +19,7 @@ from pipeline.settings.input import Input
 from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.structure import Structured
+from pipeline.settings.text_votes import EMBEDDER_HELP, EMBEDDERS
 
 _votes = functools.partial(panel.setting, 'Votes')
 _clusters = functools.partial(panel.setting, 'Clusters')
@@ -113,19 +114,12 @@ class Votes(panel.Panel):
                 f'Expected public_top_k >= 0, got public_top_k={self.public_top_k}. Give a positive whole '
                 'number, or 0 for the whole vocabulary.'
             )
-        if self.batches_per_label is None and not (self.count_rho > 0 and math.isfinite(self.count_rho)):
-            raise ValueError(
-                f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
-                'Or give --batches-per-label, which needs no count.'
-            )
+        if self.batches_per_label is None:
+            self._check_finite('count_rho')
         self._check_positive('batches_per_label', 'examples')
 
     def check_budget(self, budget: Budget) -> None:
-        """Refuses a budget that this mechanism cannot have.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a budget that this mechanism cannot have."""
         has_price = AGGREGATES[self.aggregate].has_price_in_advance
         if budget.epsilon is not None and not has_price:
             raise ValueError(
@@ -139,9 +133,9 @@ class Votes(panel.Panel):
                 'has no price that could be charged before it runs. Use another aggregate, or leave the '
                 "ledger out and count the run against the records' budget yourself."
             )
-        self._check_accounting(budget.epsilon)
+        self._check_accounting(budget)
 
-    def _check_accounting(self, epsilon: float | None) -> None:
+    def _check_accounting(self, budget: Budget) -> None:
         if not self.is_individual:
             for name in ('context_budget', 'omega', 'shift_bound'):
                 if (value := getattr(self, name)) is not None:
@@ -151,11 +145,7 @@ class Votes(panel.Panel):
                         f'threshold={self.threshold!r}. Leave it out, or give --accounting individual '
                         '--aggregate difference without --threshold.'
                     )
-            if (epsilon is None) == (self.max_private_tokens is None):
-                raise ValueError(
-                    f'Expected either epsilon or max_private_tokens, got epsilon={epsilon!r}, '
-                    f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
-                )
+            budget.check_either('max_private_tokens', self.max_private_tokens)
             return
         if not AGGREGATES[self.aggregate].takes_reference or self.threshold is not None:
             raise ValueError(
@@ -172,19 +162,10 @@ class Votes(panel.Panel):
                 '--accounting worst-case to charge all contexts the same for each of them; or leave it out, '
                 'and give --max-batch-tokens to end a batch, with --epsilon or --context-budget.'
             )
-        if (epsilon is None) == (self.context_budget is None):
-            raise ValueError(
-                f'Expected either epsilon or context_budget, got epsilon={epsilon!r}, '
-                f'context_budget={self.context_budget!r}. Each follows from the other: give one, or give '
-                '--accounting worst-case with --max-private-tokens.'
-            )
-        for name, least in (('context_budget', 0), ('shift_bound', 0), ('omega', 1)):
-            value = getattr(self, name)
-            if value is not None and not (value > least and math.isfinite(value)):
-                raise ValueError(
-                    f'Expected a finite {name} > {least}, got {name}={value!r}. Give '
-                    f'--{name.replace("_", "-")} a number in that range, or leave it out.'
-                )
+        more = ', or give --accounting worst-case with --max-private-tokens'
+        budget.check_either('context_budget', self.context_budget, more)
+        self._check_finite('context_budget', 'shift_bound')
+        self._check_finite('omega', above=1)
 
     @property
     def is_individual(self) -> bool:
@@ -197,36 +178,6 @@ class Votes(panel.Panel):
     def strategy(self) -> Aggregate:
         """The aggregate as it is accounted for."""
         return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
-
-    @property
-    def bound_of_shift(self) -> float:
-        """c₂ as given, or the default of individual accounting."""
-        return INDIVIDUAL_DIFFERENCE.default_shift_bound if self.shift_bound is None else self.shift_bound
-
-    @property
-    def bound(self) -> float:
-        """c as given, or what suits the aggregate."""
-        if self.clip_bound is not None:
-            return self.clip_bound
-        return self.strategy.default_clip_bound
-
-    @property
-    def tau(self) -> float:
-        """τ as given, or what suits the aggregate."""
-        if self.temperature is not None:
-            return self.temperature
-        return self.strategy.default_temperature
-
-    @property
-    def top_k_of_tokens(self) -> int | None:
-        """K as given, or what suits the aggregate; None for the whole vocabulary, which 0 asks for."""
-        if self.public_top_k is not None:
-            return self.public_top_k or None
-        return self.strategy.default_public_top_k
-
-
-# Other embedders are folders of weights.
-EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -244,36 +195,24 @@ class Clusters(panel.Panel):
         path='file',
     )
     embedder: str = _clusters(
-        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
-        'weights.',
+        EMBEDDER_HELP,
         'tfidf',
         path='file',
         presets=EMBEDDERS,
     )
 
     def check(self) -> None:
-        if self.clusters is None:
-            for name in ('clustering_rho', 'centers', 'embedder'):
-                if (value := getattr(self, name)) != getattr(Clusters, name):
-                    raise ValueError(
-                        f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
-                        'Give --clusters too, or leave it out.'
-                    )
-        elif not (self.clustering_rho > 0 and math.isfinite(self.clustering_rho)):
-            raise ValueError(
-                f'Expected clustering_rho > 0, got clustering_rho={self.clustering_rho}. '
-                'Counts without noise cannot be released.'
-            )
-        elif self.embedder != 'tfidf' and self.centers is None:
+        self._check_beside('clusters', 'clustering_rho', 'centers', 'embedder')
+        if self.embedder != 'tfidf' and self.centers is None:
             raise ValueError(
                 f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
                 'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
             )
+        self._check_finite('clustering_rho')
         self._check_positive('clusters')
 
     @property
     def centers_path(self) -> pathlib.Path:
-        """The folder of the public centres."""
         return pathlib.Path(self.centers) if self.centers else bundled.FOLDER / 'centers'
 
 
@@ -305,12 +244,7 @@ class Reference(panel.Panel):
                 f'Expected reference_rounds 1 or 2, got reference_rounds={self.reference_rounds}. Give 2 for '
                 'a reference from the run itself, or 1.'
             )
-        if self.reference is None and self.reference_label_field is not None:
-            raise ValueError(
-                'Expected reference_label_field with reference only, got '
-                f'reference_label_field={self.reference_label_field!r}, reference=None. Give --reference '
-                'too, or leave it out.'
-            )
+        self._check_beside('reference', 'reference_label_field')
         if self.reference is not None and self.reference_rounds == 2:
             raise ValueError(
                 f'Expected one source of the reference, got reference={self.reference!r}, '
@@ -334,16 +268,8 @@ class Cells(panel.Panel):
     condition_rho: float = _structure('rho of the noisy counts of --condition-on.', 0.005)
 
     def check(self) -> None:
-        if self.condition_rho != Cells.condition_rho and not self.condition_on:
-            raise ValueError(
-                f'Expected condition_rho with condition_on only, got condition_rho={self.condition_rho!r}, '
-                'condition_on=[]. Give --condition-on too, or leave it out.'
-            )
-        if not (self.condition_rho > 0 and math.isfinite(self.condition_rho)):
-            raise ValueError(
-                f'Expected condition_rho > 0, got condition_rho={self.condition_rho}. Counts without noise '
-                'cannot be released.'
-            )
+        self._check_beside('condition_on', 'condition_rho')
+        self._check_finite('condition_rho')
 
     @property
     def cell_count_rho(self) -> float:
@@ -400,12 +326,10 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         _ = self.structure  # a schema checks itself
 
     def unsolved(self, budget: Budget) -> MechanismParams:
-        """The mechanism as far as it is given: of what epsilon is solved for it has any value.
-
-        Raises:
-            ValueError: A setting out of range.
-        """
-        if self.is_individual and self.top_k_of_tokens is None:
+        """The mechanism as far as it is given: of what epsilon is solved for it has any value."""
+        # 0 asks for the whole vocabulary.
+        public_top_k = _or(self.public_top_k, self.strategy.default_public_top_k) or None
+        if self.is_individual and public_top_k is None:
             raise ValueError(
                 'Expected public_top_k >= 1 with individual accounting, got '
                 f'public_top_k={self.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
@@ -415,18 +339,18 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         if self.is_individual:
             of_accounting = {
                 'accounting': 'individual',
-                'shift_bound': self.bound_of_shift,
+                'shift_bound': _or(self.shift_bound, INDIVIDUAL_DIFFERENCE.default_shift_bound),
                 'context_budget': 1.0,
                 'omega': _or(self.omega, 1.5),
             }
         return MechanismParams(
             batch_size=self.batch_size,
-            clip_bound=self.bound,
-            temperature=self.tau,
+            clip_bound=_or(self.clip_bound, self.strategy.default_clip_bound),
+            temperature=_or(self.temperature, self.strategy.default_temperature),
             threshold=self.threshold,
             threshold_noise_scale=self.threshold_noise_scale,
             public_temperature=self.public_temperature,
-            public_top_k=self.top_k_of_tokens,
+            public_top_k=public_top_k,
             max_example_tokens=self.max_example_tokens,
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,

@@ -308,16 +308,6 @@ def test_the_budget_decides_whether_a_night_runs(tmp_path: pathlib.Path, epsilon
 
 @pytest.mark.run
 @needs_airflow
-def test_a_key_that_is_no_setting_fails_the_night(tmp_path: pathlib.Path) -> None:
-    folder = dag_folder(tmp_path, epsilon=1.0)
-    with open(folder / 'dp_corpus.toml', 'a') as file:
-        file.write('epsilom = 1.0\n')
-    answer = ask_airflow(tmp_path, folder, 'flink', NIGHT, 'ask_budget')
-    assert answer['state'] == 'failed' and '--epsilom' in answer['log']
-
-
-@pytest.mark.run
-@needs_airflow
 def test_a_lost_ledger_fails_the_night(tmp_path: pathlib.Path) -> None:
     answer = ask_airflow(tmp_path, dag_folder(tmp_path, epsilon=1.0), 'flink', NIGHT, 'ask_budget')
     assert answer['state'] == 'failed'

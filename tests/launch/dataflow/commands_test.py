@@ -71,7 +71,6 @@ def test_a_separator_that_occurs_in_no_value() -> None:
         ({'image': 'a/b:tag with space'}, 'image with a tag'),
         ({'temp_location': '/tmp'}, 'gs:// folder'),
         ({'temp_location': 'gs://x/tmp'}, 'gs:// folder'),
-        ({'project': ''}, 'project'),
         ({'max_num_workers': 0}, 'max_num_workers >= 1'),
     ],
 )

@@ -197,12 +197,6 @@ def test_of_fine_tuning_the_hint_is_on_training_and_on_sampling_and_nowhere_else
 
 
 @pytest.mark.run
-def test_a_right_fitted_job_has_no_service_option(right_fitted: Built) -> None:
-    assert 'worker_accelerator' not in json.dumps(right_fitted.description['environment'])
-    assert right_fitted.pool.get('machineType') in (None, '')
-
-
-@pytest.mark.run
 @pytest.mark.parametrize('name', ['nvidia-a100', 'tpu-v5e'])
 def test_the_other_profiles_ask_for_every_worker(name: str, tmp_path: pathlib.Path) -> None:
     profile = profiles.PROFILES[name]
@@ -232,16 +226,6 @@ def test_workers(right_fitted: Built) -> None:
     assert staged <= {'submission_environment_dependencies.txt'}
 
 
-def test_the_two_ways_to_an_accelerator_exclude_each_other() -> None:
-    both = {'accelerator': 'type:nvidia-l4;count:1', 'worker_accelerator': 'type:nvidia-l4;count:1'}
-    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
-        profiles.Profile(jax='cuda12', machine_type='g2-standard-8', **both)
-    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
-        profiles.Profile(jax='cuda12')
-    with pytest.raises(ValueError, match='machine_type'):
-        profiles.Profile(jax='cuda12', worker_accelerator='type:nvidia-l4;count:1')
-
-
 @pytest.mark.run
 def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     """A Flex Template's launcher must not wait, and is done although no report is there yet."""
@@ -263,14 +247,6 @@ def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     assert description['labels'] == {'team': 'x'}
     assert NO_SAMPLES in description['environment']['experiments']  # though nobody told the launcher
     assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / run_files.REPORT).exists()
-
-
-@pytest.mark.run
-def test_a_command_that_no_launcher_made_shows_no_failed_element(tmp_path: pathlib.Path) -> None:
-    place = ['--project=a-project', '--region=us-central1', f'--sdk_container_image={IMAGE}']
-    place += ['--sdk_location=container', '--no_save_main_session']
-    command = ['dp-corpus', 'generate', *flags(tmp_path), '--runner=DataflowRunner', '--', *place]
-    assert NO_SAMPLES in build(tmp_path, command).description['environment']['experiments']
 
 
 # --- What must not be in it ------------------------------------------------------

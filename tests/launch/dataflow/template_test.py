@@ -1,6 +1,5 @@
 """The Flex Template, read without a cloud: one set of parameters."""
 
-import dataclasses
 import json
 import pathlib
 import re
@@ -12,8 +11,6 @@ import typer
 from launch.dataflow.template import template_metadata
 from pipeline import main
 from pipeline.asked.config import all_settings
-from pipeline.methods import METHODS
-from pipeline.settings.job_config import OF_EVERY_RUN
 
 ROOT = pathlib.Path(__file__).parents[3]
 LAUNCH = ROOT / 'launch'
@@ -42,23 +39,6 @@ def test_only_input_and_output_are_required() -> None:
     assert {name for name, parameter in BY_NAME.items() if not parameter['isOptional']} == {'input', 'output'}
 
 
-@pytest.mark.parametrize('name', FIELDS)
-def test_a_parameter_says_what_the_flag_says(name: str) -> None:
-    assert BY_NAME[name]['helpText'].startswith(all_settings()[name].help)
-    panels = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))
-    fields = [field for panel in panels for field in dataclasses.fields(panel) if field.name == name]
-    assert fields or name == 'method'
-    # Help of a setting that several methods have says what each of them says.
-    assert all(field.metadata['help'] in BY_NAME[name]['helpText'] for field in fields)
-    assert BY_NAME[name]['label'] and set(BY_NAME[name]) <= {
-        'name',
-        'label',
-        'helpText',
-        'isOptional',
-        'regexes',
-    }
-
-
 @pytest.mark.parametrize(
     'name, right, wrong',
     [
@@ -79,9 +59,3 @@ def test_regexes(name: str, right: list[str], wrong: list[str]) -> None:
     (regex,) = BY_NAME[name]['regexes']
     assert [value for value in right if not re.search(regex, value)] == []
     assert [value for value in wrong if re.search(regex, value)] == []
-
-
-def test_free_text_has_no_regex() -> None:
-    assert {'labels', 'text_field', 'ledger', 'dataset', 'checkpoint'} & {
-        name for name, parameter in BY_NAME.items() if 'regexes' in parameter
-    } == set()

@@ -1,13 +1,10 @@
 """Flink and the job server: what is fetched when, and that all name the same versions."""
 
 import pathlib
-import runpy
 import shutil
 import xml.etree.ElementTree
-from typing import Any
 
 import pytest
-import setuptools
 import yaml
 
 from launch.flink import fetch
@@ -74,12 +71,3 @@ def test_the_settings_name_no_address_but_localhost() -> None:
     names = ('jobmanager.bind-host', 'taskmanager.bind-host', 'rest.bind-address', 'rest.address')
     assert {settings[name] for name in names} == {'localhost'}
     assert set((FOLDER / 'conf' / 'workers').read_text().split()) == {'localhost'}
-
-
-def test_an_installed_package_has_the_pom_and_its_log_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(setuptools, 'setup', lambda **values: told.update(values))
-    runpy.run_path(str(FOLDER.parents[1] / 'setup.py'))
-    assert 'launch.flink' in told['packages']
-    shipped = {path.name for pattern in told['package_data']['launch.flink'] for path in FOLDER.glob(pattern)}
-    assert shipped == {'pom.xml', 'simplelogger.properties'}

@@ -10,12 +10,10 @@ import yaml
 
 from launch.flink.fetch import FLINK as FLINK_VERSION
 from launch.flink.fetch import FLINK_MINOR, JOB_SERVER
-from models.privacy.randomness import RunKey
 from pipeline.asked.config import read_config
 from pipeline.commands import exit_codes
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
-from transforms import durable
 
 ROOT = pathlib.Path(__file__).parents[3]
 FOLDER = ROOT / 'launch' / 'kubernetes'
@@ -175,15 +173,6 @@ def test_launcher_and_workers_are_one_user() -> None:
     assert [f'{user}:{user}' for user in users] == re.findall(r'^USER (\S+)$', dockerfile, re.MULTILINE)
     groups = {pod['securityContext']['fsGroup'] for pod in (LAUNCHER, TASK_MANAGER, FILES)}
     assert len(groups) == 1
-
-
-def test_the_key_is_refused_after_what_a_kubelet_does_without_that_policy(tmp_path: pathlib.Path) -> None:
-    durable.write_key(str(tmp_path), RunKey.new())
-    assert isinstance(durable.read_key(str(tmp_path)), RunKey)
-    path = tmp_path / durable.RUN_KEY
-    path.chmod(path.stat().st_mode | 0o660)  # SetVolumeOwnership of the kubelet's pkg/volume
-    with pytest.raises(PermissionError, match='owner alone'):
-        durable.read_key(str(tmp_path))
 
 
 def test_pods_are_those_that_the_network_policy_is_for() -> None:

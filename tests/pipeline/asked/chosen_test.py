@@ -9,7 +9,6 @@ from models import cache
 from pipeline.asked.chosen import chosen
 from pipeline.asked.config import job_config
 from pipeline.plan.comparison import compare
-from tests.command_line import in_this_process
 
 LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in range(77))}
 
@@ -58,12 +57,3 @@ def test_without_a_declared_number_votes_on_tokens_are_taken() -> None:
 def test_a_request_that_no_method_fits_is_refused_as_of_the_default() -> None:
     with pytest.raises(ValueError, match='either epsilon or context_budget'):
         chosen(None, {})
-
-
-def test_the_plan_and_a_file_say_the_same(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / 'run.toml'
-    file.write_text('records = 5000\nepsilon = 1.0\n')
-    shown = in_this_process('plan', '--config', str(file)).stdout
-    assert 'No method was named: evolve is taken.' in ' '.join(shown.split()) and 'Rounds' in shown
-    file.write_text('records = 5000\nepsilon = 1.0\nmethod = "predict"\n')
-    assert 'No method was named' not in in_this_process('plan', '--config', str(file)).stdout

@@ -104,8 +104,7 @@ def test_a_setting_may_choose_its_method(tmp_path: pathlib.Path) -> None:
     'given, name, value, why',
     [
         (TUNED, 'batch_size', 8, 'It is the number of contexts that vote. Give --expected-batch-size'),
-        (TUNED, 'omega', 4.0, 'No batch of contexts votes on tokens'),
-        (TUNED, 'clusters', 2, 'Clusters make records of a batch of votes alike'),
+        (TUNED, 'omega', 4.0, 'It is a setting of --method predict.'),
         (ENOUGH, 'tuning_steps', 3, 'It is a setting of --method fine-tune.'),
         (ENOUGH, 'label_mix', ('a=1',), 'It is a setting of --method fine-tune.'),
         (ENOUGH, 'top_p', 0.5, 'It is a setting of --method fine-tune and evolve.'),

@@ -15,21 +15,10 @@ from pipeline import main
 from pipeline.asked.config import all_settings, settings_of
 from pipeline.commands import flags
 from pipeline.methods import METHODS
-from pipeline.methods.fine_tune.settings import INSTEAD
 from pipeline.settings.job_config import OF_EVERY_RUN
 
 PANELS = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))
 FIELDS = {'method', *(field.name for of in PANELS for field in dataclasses.fields(of))}
-# The names that users and launch files rely on.
-PRODUCT_FLAGS = {
-    '--config', '--input', '--text-field', '--label-field', '--labels', '--unit', '--unit-field',
-    '--record-id-field', '--examples-per-context', '--records', '--output', '--work-dir', '--run-id',
-    '--model', '--checkpoint', '--tokenizer', '--prompt', '--epsilon', '--delta', '--batch-size',
-    '--clip-bound', '--temperature', '--threshold', '--threshold-noise-scale', '--public-temperature',
-    '--public-top-k', '--max-private-tokens', '--max-example-tokens', '--batches-per-label',
-    '--aggregate', '--embedder', '--centers', '--clusters', '--clustering-rho', '--shards', '--runner',
-    '--json', '--quiet',
-}  # fmt: skip
 
 
 def flags_of(command: str) -> dict[str, Any]:
@@ -48,33 +37,6 @@ SWITCHES = {
 def test_every_field_is_a_flag_and_every_flag_a_field(command: str) -> None:
     own = {'--config'} | SWITCHES[command]
     assert set(flags_of(command)) - own == {f'--{name.replace("_", "-")}' for name in FIELDS}
-
-
-def test_training_has_the_flags_of_a_run_without_those_of_votes_and_sampling() -> None:
-    own, every = set(flags_of('fine-tune')), set(flags_of('generate'))
-    assert own < every
-    of_others = {name for other in METHODS for name in settings_of(other)} - settings_of('fine-tune').keys()
-    assert every - own == {
-        f'--{name.replace("_", "-")}'
-        for name in (
-            *INSTEAD, *of_others, 'temperature', 'top_p', 'top_k', 'shards', 'label_mix',
-            'fixed', 'close_truncated', 'examples_per_label', 'examples', 'adapter', 'method',
-            'min_example_tokens',
-        )
-    }  # fmt: skip
-    assert own >= {
-        '--input',
-        '--labels',
-        '--epsilon',
-        '--tuning-steps',
-        '--lora-rank',
-        '--output',
-        '--ledger',
-    }
-
-
-def test_the_flags_of_the_product_exist() -> None:
-    assert set(flags_of('generate')) >= PRODUCT_FLAGS
 
 
 @pytest.mark.parametrize('command', ['plan', 'generate'])
@@ -170,19 +132,6 @@ def test_help_shows_the_panels_of_the_chosen_method_and_no_others(
     of_temperature = ' '.join(text.split()).partition('--temperature ')[2][:200]
     for name, said in words.items():
         assert (said in of_temperature) == (name == method), of_temperature
-
-
-@pytest.mark.parametrize('command', ['plan', 'generate'])
-@pytest.mark.parametrize('method', METHODS)
-def test_help_shows_every_flag_of_the_method(command: str, method: str) -> None:
-    titles, shown, _ = help_of(command, '--method', method)
-    assert (titles, shown) == expected_of(method, command)
-
-
-@pytest.mark.usefixtures('configs')
-@pytest.mark.parametrize('arguments, method', CHOICES)
-def test_a_command_line_chooses_a_method(arguments: tuple[str, ...], method: str) -> None:
-    assert flags.chosen_method(arguments) == method
 
 
 def test_examples_of_flags_hold() -> None:

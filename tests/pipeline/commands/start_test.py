@@ -94,34 +94,6 @@ def test_several_columns_are_attributes(folder: pathlib.Path) -> None:
     assert settings_in('flags.toml')['attributes'] == ['ward', 'mood']
 
 
-@pytest.mark.parametrize(
-    ('flags', 'words'),
-    [
-        (('--attributes', 'ward'), 'Expected two columns or more'),
-        (('--attributes', 'ward,mood', '--label-field', 'ward'), 'Expected label_field or attributes'),
-        (('--attributes', 'ward,mood', '--no-label'), 'Expected no label with no_label=True'),
-        (('--attributes', 'ward,mood', '--labels', 'ward:A'), "got none of attribute='mood'"),
-        (('--attributes', 'ward,nowhere', '--labels', 'ward:A,nowhere:x'), 'nowhere'),
-    ],
-)
-def test_attributes_that_do_not_go_together_are_refused(
-    folder: pathlib.Path, flags: tuple[str, ...], words: str
-) -> None:
-    (folder / 'moods.csv').write_text('story,ward,mood\nA visit,A,calm\n')
-    done = in_this_process(
-        'start', 'moods.csv', '--text-field', 'story', '--unit', 'example', '--yes', *NUMBERS, *flags
-    )
-    assert done.returncode == 2 and words in ' '.join(done.stderr.split()), done.stderr
-    assert not pathlib.Path('run.toml').exists()
-
-
-def test_a_column_twice_is_told_and_asked_again() -> None:
-    flags = ('visits.csv', '--text-field', 'story', '--corpus-description', 'Stories.', '--epsilon', '3')
-    done = answered('ward: A; ward: B', 'ward: A, B', 'none', '50', '5000 20', arguments=flags)
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert 'Expected each column once' in done.output and settings_in()['labels'] == ['A', 'B']
-
-
 def test_what_follows_is_not_asked() -> None:
     """A single column is the text, and has neither labels nor people beside it."""
     pathlib.Path('one.csv').write_text('anything\nx\n')
@@ -202,14 +174,6 @@ def test_the_file_is_the_config_of_a_run_of_every_method(method: str, model: str
     assert following(**given)['max_example_tokens'].value == config.method.max_example_tokens
 
 
-def test_every_line_that_follows_has_a_reason() -> None:
-    assert answered(arguments=('visits.csv', '--yes', '--text-field', 'story', *NUMBERS)).exit_code == 0
-    lines = pathlib.Path('run.toml').read_text().splitlines()
-    for number, line in enumerate(lines[lines.index('# --- What follows from it') :], 1):
-        if ' = ' in line and not line.startswith('#'):
-            assert lines[lines.index('# --- What follows from it') + number - 2].startswith('# '), line
-
-
 def test_the_model_is_the_one_that_is_here_and_the_file_says_how_to_get_another(
     folder: pathlib.Path,
 ) -> None:
@@ -250,7 +214,7 @@ BAD = {
     'a unit without its column': ((*WHOLE, '--unit', 'user'), 'Expected --unit-field with yes=True'),
     'no such label column': ((*WHOLE, '--label-field', 'x', '--labels', 'a'), "without missing=['x']"),
     'an epsilon that buys nothing': ((*WHOLE, '--epsilon', '0'), 'Expected a method that fits, got none'),
-    'no such method': ((*WHOLE, '--method', 'guess'), "got method='guess'"),
+    'no such method': ((*WHOLE, '--method', 'guess'), "'guess' is not one of 'predict'"),
     'no such folder': ((*WHOLE, '--output', 'nowhere/run.toml'), 'Expected a file in a folder that is there'),
     'no such model': ((*WHOLE, '--model', 'huge'), "got model='huge'"),
     'a text of numbers': (
@@ -301,14 +265,6 @@ def test_all_that_is_missing_is_said_at_once_with_a_command_that_works(
     done = in_this_process(*words)
     assert done.returncode == 0, done.stderr
     assert pathlib.Path('run.toml').exists()
-
-
-def test_an_example_works_as_it_stands_where_the_column_of_texts_is_known(folder: pathlib.Path) -> None:
-    (folder / 'my notes, 1.csv').write_text('text\nx\n')
-    done = in_this_process('start', 'my notes, 1.csv', '--yes', '--output', 'my run.toml')
-    assert done.returncode == 2
-    assert in_this_process(*example_of(done.stderr)).returncode == 0
-    assert settings_in('my run.toml')['output'] == 'my-notes-1-synthetic'
 
 
 @pytest.mark.usefixtures('other_places')
@@ -379,27 +335,6 @@ def test_the_file_names_a_place_and_which_table_of_it(kind: str) -> None:
     stem = pathlib.PurePath(place).stem
     assert found['output'] == f'{stem}-synthetic'
     assert read_config('run.toml', {}).input.input == place
-
-
-WITHOUT = {
-    'query': ('sqlite:///notes.db', 'Give --query'),
-    'split': (
-        'hf://saved',
-        "splits ['train', 'test'] of input='hf://saved', got none. Name one with --split",
-    ),
-    'sheet': ('notes.xlsx', '2 sheets with cells'),
-    'place': ('visits.csv --sheet Notes', 'Expected sheet with Excel workbooks (.xlsx)'),
-}
-
-
-@pytest.mark.usefixtures('other_places')
-@pytest.mark.parametrize('missing', WITHOUT)
-def test_an_error_says_which_flag_names_the_table(missing: str) -> None:
-    arguments, said = WITHOUT[missing]
-    done = in_this_process('start', *arguments.split(), '--yes', *NUMBERS)
-    assert done.returncode == 2 and said in ' '.join(done.stderr.split()), done.stderr
-    assert missing == 'place' or f'--{missing}' in done.stderr
-    assert not pathlib.Path('run.toml').exists()
 
 
 @pytest.mark.usefixtures('other_places')

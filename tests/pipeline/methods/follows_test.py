@@ -68,15 +68,6 @@ def test_what_was_given_stays(method: str) -> None:
         assert name not in following(**own)
 
 
-@pytest.mark.parametrize('method', OF_RECORDS)
-def test_every_reason_is_a_sentence(method: str) -> None:
-    found = following(**given_of(method, **GEMMA))
-    assert found and found.keys() <= settings_of(method).keys()
-    for each in found.values():
-        assert each.because[0].isupper() or each.because[0].isdigit()
-        assert each.because.endswith('.') and '\n' not in each.because
-
-
 @pytest.mark.parametrize(
     'method, records, examples',
     [*((name, 5000, 120) for name in OF_RECORDS), *(('predict', *each) for each in SAMPLED)],
@@ -98,12 +89,6 @@ def test_words_of_a_small_vocabulary_are_more_tokens() -> None:
 def test_the_cap_of_very_long_texts_has_an_end_and_says_so() -> None:
     found = following(**given_of('fine-tune', typical_words=5000))['max_example_tokens']
     assert found.value == 1024 and '1,024 at most' in found.because
-
-
-@pytest.mark.parametrize('words', [0, -3])
-def test_a_length_is_positive(words: int) -> None:
-    with pytest.raises(ValueError, match='Expected typical_words >= 1'):
-        job_config(**given_of('evolve', typical_words=words))
 
 
 # --- Votes on tokens ----------------------------------------------------------------
@@ -182,13 +167,6 @@ def test_texts_of_an_adapter_are_of_all_labels_together() -> None:
 def test_texts_of_an_adapter_are_given_once() -> None:
     with pytest.raises(ValueError, match='Expected examples or examples_per_label'):
         job_config(**given_of('fine-tune', examples_per_label=7))
-
-
-def test_a_flag_replaces_the_other_number_of_texts_in_a_file(tmp_path: Any) -> None:
-    path = tmp_path / 'run.toml'
-    path.write_text('method = "fine-tune"\nepsilon = 3\nrecords = 5000\nexamples_per_label = 7\n')
-    assert read_config(str(path), {'examples': 30}).method.wanted_texts(1) == 30
-    assert read_config(str(path), {}).method.wanted_texts(2) == 14
 
 
 def test_steps_of_few_records_are_small() -> None:

@@ -14,7 +14,6 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.dummies.constant import RHO, Constant, ConstantSettings, registered
-from tests.launched import launch
 from transforms import run_files
 
 # --- The graph -------------------------------------------------------------------
@@ -35,36 +34,6 @@ def with_records(tmp_path: pathlib.Path) -> pathlib.Path:
     )
     (tmp_path / 'in.jsonl').write_text(rows, encoding='utf-8')
     return tmp_path
-
-
-@pytest.mark.run
-def test_a_method_brings_its_columns_facts_and_price(with_records: pathlib.Path) -> None:
-    ledger = Ledger.create(str(with_records / 'ledger.db'))
-    ledger.add_dataset('mottoes', unit='example', delta=1e-3, rho=1.0)
-    with registered(Constant()):
-        run = config(with_records, dataset='mottoes', ledger=str(with_records / 'ledger.db'))
-        assert methods.of(run).plan(methods.solve(run)).rho_total == RHO
-        launch(run, [])
-    output = with_records / 'out'
-    # Columns
-    tables = [pq.read_table(path) for path in sorted((output / run_files.DATA_FOLDER).iterdir())]
-    assert len(tables) == 2 and all('letters' in table.column_names for table in tables)
-    rows = sorted(
-        (row['batch_id'], row['text'], row['letters']) for table in tables for row in table.to_pylist()
-    )
-    assert rows == [(f'0000-00000{index}', 'Festina lente', 13) for index in range(3)]
-    # Facts
-    report = json.loads((output / run_files.REPORT).read_text())
-    assert report['corpus']['examples'] == 3 and report['corpus']['sampled_tokens'] == 6
-    assert report['stages'][0]['name'] == 'Votes on texts' and report['rho_total'] == RHO
-    assert report['method']['kind'] == 'voted' and report['method']['mechanism']['rounds'] == 1
-    assert report['settings'] == {'records': None, 'motto': 'Festina lente', 'mottoes': 3, 'shards': 2}
-    assert {path.name for path in output.iterdir()} == {'data', 'MOTTO.md', run_files.REPORT}
-    # Price
-    (charged,) = ledger.account('mottoes').runs
-    assert charged.cost == accounting.RunCost.of_rho({'noisy_counts': 0.0, 'mottoes': RHO})
-    restricted = json.loads((with_records / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
-    assert restricted['records_read'] == 9 and restricted['losses'] is None
 
 
 # --- The command line ------------------------------------------------------------
@@ -173,6 +142,8 @@ def test_the_price_of_private_prediction_is_that_of_its_mechanism() -> None:
         threshold=0.5,
         threshold_noise_scale=0.2,
     )
-    run = methods.solve(predict)
-    rho_by_stage = {name: accounting.curve_of(event).rho for name, event in run.cost.stages.items()}
-    assert rho_by_stage == {'noisy_counts': 0.005, 'generation': accounting.generation_rho(run.params)}
+    stages = methods.solve(predict).cost.stages
+    assert {name: accounting.curve_of(event).rho for name, event in stages.items()} == {
+        'noisy_counts': 0.005,
+        'generation': accounting.generation_rho(methods.solve(predict).params),
+    }

@@ -17,7 +17,7 @@ def config(**settings: object) -> JobConfig:
 
 
 def public_settings(run: JobConfig) -> dict[str, Any]:
-    return of_predict.settings(methods.solve(run), ())
+    return of_predict.settings(methods.solve(run))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,17 @@ from pipeline.methods.evolve import report as evolve
 from pipeline.methods.fine_tune import report as fine_tune
 from pipeline.methods.predict import report as predict
 
+# Paths, addresses and what the report says elsewhere, or what settings that are shown follow from.
+HIDDEN = frozenset({
+    'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
+    'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
+})  # fmt: skip
+OF_VOTING = {'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words'}
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
-    'predict': (predict.SHOWN, predict.HIDDEN),
-    'fine-tune': (fine_tune.SHOWN, fine_tune.HIDDEN),
-    'evolve': (evolve.SHOWN, evolve.HIDDEN),
-    'refine': (evolve.SHOWN_OF_REFINING, evolve.HIDDEN_OF_REFINING),
+    'predict': (predict.SHOWN, HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}),
+    'fine-tune': (fine_tune.SHOWN, HIDDEN | {'adapter', 'warm_start', 'typical_words'}),
+    'evolve': (evolve.SHOWN, HIDDEN | OF_VOTING),
+    'refine': (evolve.SHOWN_OF_REFINING, (HIDDEN | {'corpus'}) - {'schema', 'json_schema'}),
 }
 
 

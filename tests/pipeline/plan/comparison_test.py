@@ -1,7 +1,6 @@
 """The methods side by side."""
 
 import functools
-import json
 import pathlib
 import re
 
@@ -124,14 +123,3 @@ def test_methods_stand_side_by_side_where_there_is_room(columns: int, is_table: 
     assert max(map(len, shown.splitlines())) <= columns
     for method in ('predict', 'fine-tune', 'evolve *'):
         assert any(line.strip() == method for line in shown.splitlines()) != is_table
-
-
-def test_the_comparison_for_people_and_for_programs() -> None:
-    arguments = ('plan', '--compare', '--records', '768', '--epsilon', '1', '--typical-words', '40')
-    shown = in_this_process(*arguments)
-    assert shown.returncode == 0 and shown.stderr == ''
-    assert 'predict *' in shown.stdout and '* predict suits best.' in shown.stdout
-    found = json.loads(in_this_process(*arguments, '--json').stdout)
-    assert found['recommended'] == 'predict' and len(found['methods']) == 3
-    # The plan of one method is what it was.
-    assert 'recommended' not in json.loads(in_this_process('plan', *arguments[2:], '--json').stdout)

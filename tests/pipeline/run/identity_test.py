@@ -66,16 +66,6 @@ def test_the_digest_is_of_the_files_that_are_read_and_of_no_other(tmp_path: path
     assert identity.fingerprint(methods.solve(run, launch=True))['input'] == before
 
 
-def test_a_changed_file_of_such_a_name_is_another_input(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path)
-    write_record(tmp_path / 'in[1].jsonl', 'A record.')
-    assert folders.prepare(methods.solve(run, launch=True)) == [str(tmp_path / 'in[1].jsonl')]
-    folders.prepare(methods.solve(run, launch=True))  # unchanged: accepted
-    write_record(tmp_path / 'in[1].jsonl', 'Another one.')
-    with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        folders.prepare(methods.solve(run, launch=True))
-
-
 def test_a_list_of_names_with_commas_is_the_same_input_from_everywhere(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,10 +170,6 @@ def test_every_library_that_decides_a_records_place_or_a_draw_is_known() -> None
         assert found['tokenizers'] == importlib.metadata.version('tokenizers')
     except importlib.metadata.PackageNotFoundError:
         assert 'tokenizers' not in found
-
-
-def test_what_only_tests_need_is_none_of_the_codes_business() -> None:
-    assert not {'pytest', 'ruff', 'mypy', 'hypothesis'} & set(identity.installed_versions())
 
 
 def test_another_version_of_a_library_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:

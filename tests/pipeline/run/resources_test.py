@@ -149,17 +149,16 @@ def config(**settings: Any) -> JobConfig:
 
 
 def test_needed_memory_is_weights_and_one_batch() -> None:
-    small = config(batch_size=1, max_prompt_tokens=1, max_example_tokens=1)
+    small = methods.solve(config(batch_size=1, max_prompt_tokens=1, max_example_tokens=1))
     sizes = small.method.model_sizes
-    assert needed_memory(
-        small.method, 'float32'
-    ) == 4 * sizes.num_parameters + 2 * sizes.cache_bytes_per_token(4)
-    large = config(batch_size=64)
+    least = needed_memory(small, 'float32')
+    assert least == 4 * sizes.num_parameters + 2 * sizes.cache_bytes_per_token(4)
+    large = methods.solve(config(batch_size=64))
     slots = large.method.max_prompt_tokens + large.method.max_example_tokens
-    assert needed_memory(large.method, 'float32', devices=4) == (
+    assert needed_memory(large, 'float32', devices=4) == (
         4 * sizes.num_parameters + 64 * slots * sizes.cache_bytes_per_token(4) // 4
     )
-    assert 2 * needed_memory(small.method, 'bfloat16') == needed_memory(small.method, 'float32')
+    assert 2 * needed_memory(small, 'bfloat16') == least
 
 
 def test_needed_disk_grows_with_the_tokens_that_public_numbers_promise() -> None:

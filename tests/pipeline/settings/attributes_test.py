@@ -1,7 +1,6 @@
 """Several attributes in place of one label: the labels that they make, their names, and what is refused."""
 
 import itertools
-import json
 import pathlib
 from typing import Any
 
@@ -12,10 +11,8 @@ from models.attributes import Attribute
 from pipeline import methods
 from pipeline.asked.config import job_config, read_config
 from pipeline.methods import workers
-from pipeline.methods.predict import report as of_predict
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
-from tests import command_line
 from transforms import evolve, finetune, predict
 from transforms.read import RecordFields
 from transforms.run_files import CORPUS_COLUMNS
@@ -177,25 +174,3 @@ def test_a_file_may_hold_a_table_of_words_for_each_attribute(tmp_path: pathlib.P
         path.write_text(head + wrong)
         with pytest.raises(ValueError, match='Expected a table of words by label'):
             read_config(str(path), {})
-
-
-def test_the_report_says_which_attributes_there_are() -> None:
-    for run, shown in (
-        (config(**REVIEWS), 'category, sentiment'),
-        (config(label_field='ward', labels=('a',)), None),
-    ):
-        assert of_predict.settings(methods.solve(run), ()).get('attributes') == shown
-
-
-def test_flags_declare_attributes() -> None:
-    done = command_line.in_this_process(
-        'plan', '--attributes=category, sentiment', f'--labels={",".join(REVIEWS["labels"])}',
-        '--records=2000', '--epsilon=3', '--batches-per-label=2', '--json',
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)['expected_batches'] == 4 * 2
-    refused = command_line.in_this_process(
-        'plan', '--attributes=category,sentiment', '--labels=category:a,sentiment:b', '--label-field=ward',
-        '--records=2000', '--epsilon=3',
-    )  # fmt: skip
-    assert refused.returncode == 2 and 'label_field or attributes' in ' '.join(refused.stderr.split())

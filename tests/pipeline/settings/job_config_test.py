@@ -1,6 +1,5 @@
 """Settings of every run: their types, what does not fit, and what follows from them."""
 
-import inspect
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from pipeline import methods
 from pipeline.asked.config import job_config, settings_of
 from pipeline.methods import METHODS
-from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
+from pipeline.settings.job_config import JobConfig
 from pipeline.settings.prompt import PROMPT_PRESETS, Prompt
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
@@ -161,12 +160,6 @@ def test_what_prompts_say_by_default_is_the_same_everywhere(name: str) -> None:
 def test_every_field_has_help_and_a_panel(method: str) -> None:
     for setting in settings_of(method).values():
         assert setting.help.endswith('.') and setting.panel, setting.name
-
-
-@pytest.mark.parametrize('of', [JobConfig, *OF_EVERY_RUN.values(), *(of.settings for of in METHODS.values())])
-def test_positional_arguments_are_not_taken(of: type) -> None:
-    kinds = {parameter.kind for parameter in inspect.signature(of).parameters.values()}
-    assert kinds == {inspect.Parameter.KEYWORD_ONLY}
 
 
 # --- Other values ----------------------------------------------------------------

@@ -78,8 +78,3 @@ def test_toml_of_the_defaults_names_every_field(tmp_path: pathlib.Path, given: d
     panels = (*OF_EVERY_RUN.values(), type(run.method))
     fields = {'method', *(field.name for of in panels for field in dataclasses.fields(of))}
     assert unset | set(tomllib.loads(text)) == fields
-
-
-def test_settings_of_individual_accounting_go_round_as_toml(tmp_path: pathlib.Path) -> None:
-    before = job_config(**ENOUGH | INDIVIDUAL, omega=6.5, shift_bound=2.0, accounting='individual')
-    assert read_config(write_toml(tmp_path, before.to_toml()), {}) == before

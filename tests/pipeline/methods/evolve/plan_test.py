@@ -144,22 +144,6 @@ def call(*arguments: str, code: int = 0) -> Done:
     return done
 
 
-def test_the_command_prints_the_plan() -> None:
-    shown = ' '.join(call('plan', *FLAGS).stdout.split())
-    for words in (
-        'δ = 1e-06', '2, the first with votes on 130 texts of all labels; each later one adds 50',
-        '111 for a text on average',
-        'one vote of a record, spread over the 4 nearest', '230 are sampled, 50 are kept', 'Embedding',
-    ):  # fmt: skip
-        assert words in shown, words
-    found = call('plan', *FLAGS, '--json').stdout
-    check_document('plan', found)
-    expected = json.loads(plan.plan_run(methods.solve(config())).to_json())
-    assert {name: of for name, of in json.loads(found).items() if name != 'estimate'} == {
-        name: of for name, of in expected.items() if name != 'estimate'
-    }
-
-
 @pytest.mark.parametrize(
     'arguments, said',
     [
@@ -184,11 +168,6 @@ def test_the_command_prints_the_plan() -> None:
 )
 def test_settings_that_do_not_go_with_it_are_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in ' '.join(call('plan', *FLAGS, *arguments, code=2).stderr.replace('│', ' ').split())
-
-
-def test_an_unknown_key_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / 'run.toml').write_text('method = "evolve"\nepsilon = 1.0\nrecords = 1000\ncandidats = 3\n')
-    assert "'candidats'" in call('plan', '--config', str(tmp_path / 'run.toml'), code=2).stderr
 
 
 def test_an_endpoint_with_a_secret_in_it_is_refused_without_showing_it(tmp_path: pathlib.Path) -> None:
@@ -244,16 +223,3 @@ def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
     assert (checked['records'], checked['batch_size']) == (6, 1)
     shown = call('check', *FLAGS, '--input', str(tmp_path / 'in.jsonl')).stdout
     assert 'billing' in shown and 'batches' not in shown
-
-
-@pytest.mark.parametrize(
-    'command, panels',
-    [
-        (('generate', '--method', 'evolve'), ('Evolution', 'Votes on texts', 'Endpoint', 'Structure')),
-        (('refine',), ('Votes on texts', 'Refining')),
-    ],
-)
-def test_help_shows_its_panels(command: tuple[str, ...], panels: tuple[str, ...]) -> None:
-    shown = call(*command, '--help').stdout
-    assert all(f'─ {panel} ─' in shown for panel in panels)
-    assert '--nearest' in shown and '--batch-size' not in shown

@@ -2,12 +2,8 @@
 
 import pytest
 
-from pipeline.asked.config import job_config, settings_of
+from pipeline.asked.config import job_config
 from pipeline.methods.fine_tune.settings import INSTEAD
-
-
-def test_it_says_what_to_give_in_place_of_each_setting_that_it_lacks() -> None:
-    assert INSTEAD.keys() == settings_of('predict').keys() - settings_of('fine-tune').keys()
 
 
 @pytest.mark.parametrize('name', INSTEAD)

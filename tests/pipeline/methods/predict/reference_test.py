@@ -1,6 +1,5 @@
 """The curator's reference: what is read of files and releases, and what is refused."""
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from models.records import SyntheticExample
 from pipeline import methods
 from pipeline.asked.config import job_config
-from pipeline.methods.predict import report as of_predict
 from pipeline.methods.predict.graph import generator_settings
 from pipeline.methods.predict.reference import read_reference
 from pipeline.run import identity
@@ -85,10 +83,6 @@ def test_rows_that_are_no_texts_are_left_out(tmp_path: pathlib.Path) -> None:
     assert sorted(texts_of(run)['Billing']) == sorted(TEXTS)
 
 
-def test_without_a_reference_there_is_none(tmp_path: pathlib.Path) -> None:
-    assert read_reference(config(tmp_path, reference=None)) is None
-
-
 def test_workers_get_what_a_prompt_could_use_and_the_digest_is_of_whole_texts(tmp_path: pathlib.Path) -> None:
     long = ['word ' * 5000 + str(number) for number in range(3)]
     write_texts(tmp_path / 'public.jsonl', long)
@@ -111,12 +105,6 @@ def test_the_texts_are_a_part_of_what_a_run_is(tmp_path: pathlib.Path) -> None:
     write_texts(path, [text for text in TEXTS if text != gone])
     assert identity.fingerprint(methods.solve(run, launch=True))['model'] != first['model']
     assert identity.fingerprint(methods.solve(run, launch=True))['input'] == first['input']
-
-
-def test_the_path_of_the_reference_is_not_released(tmp_path: pathlib.Path) -> None:
-    write_texts(tmp_path / 'public.jsonl', TEXTS)
-    run = config(tmp_path)
-    assert 'public.jsonl' not in str(of_predict.settings(methods.solve(run), ()))
 
 
 # --- An earlier release ----------------------------------------------------------
@@ -208,15 +196,6 @@ def test_files_that_are_not_there_or_not_whole_are_refused(tmp_path: pathlib.Pat
     path.write_bytes(path.read_bytes()[:-6])
     with pytest.raises(ValueError, match=r'reference file=.*Fetch it again'):
         read_reference(config(tmp_path, reference=str(path)))
-
-
-@pytest.mark.parametrize('name', ['in.jsonl', 'link.jsonl', '*.jsonl', '../{}/in.jsonl'])
-def test_a_file_of_the_input_is_no_reference(tmp_path: pathlib.Path, name: str) -> None:
-    write_texts(tmp_path / 'in.jsonl', TEXTS, label=['Billing'] * 12)
-    os.symlink(tmp_path / 'in.jsonl', tmp_path / 'link.jsonl')
-    path = str(tmp_path / name.format(tmp_path.name))
-    with pytest.raises(ValueError, match='a file of --reference which --input names too'):
-        read_reference(config(tmp_path, reference=path, input=str(tmp_path / 'in.jsonl')))
 
 
 def test_a_shard_of_the_input_is_no_reference(tmp_path: pathlib.Path) -> None:
