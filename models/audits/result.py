@@ -67,7 +67,7 @@ class CanaryAudit:
 
     @property
     def ok(self) -> bool:
-        """Whether the guesses do not contradict what was proven."""
+        """True if the guesses do not contradict the proven curve."""
         return not self.bounds.contradicts
 
     def to_json(self) -> str:

@@ -276,7 +276,7 @@ class Clusterer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """What a worker needs to know to build its clusterer; all of it public, picklable.
+    """Settings from which a worker builds its clusterer; public, picklable.
 
     Attributes:
         centers: Folder of the centres.

@@ -44,7 +44,7 @@ _CANDIDATES_PER_EXAMPLE, _LEAST_PER_LABEL = 2, 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What a run does where nobody says otherwise. All of it public.
+    """Defaults of a run. Public.
 
     Attributes:
         rounds: T.

@@ -99,7 +99,7 @@ def votes_from_json(text: str, name: str) -> np.ndarray:
     with _reading(name):
         document = json.loads(text)
         quanta = np.array(document['quanta'])
-        # Of a list without texts the rows are empty, and of no type.
+        # Rows of a list without texts are empty, and have no type.
         is_whole = quanta.dtype == np.int64 or not quanta.size
         says = document['schema'], document['quanta_per_vote']
         if quanta.ndim != 2 or not is_whole or says != (VOTES_SCHEMA, text_votes.QUANTA_PER_VOTE):

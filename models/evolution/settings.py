@@ -63,7 +63,7 @@ class EvolutionSettings:
         return 0 if self.start else self.candidates_per_label
 
     def stage_of(self, number: int) -> str:
-        """What a display calls a round, or what comes after the last one."""
+        """The display name of a round, or of the step after the last one."""
         rounds = self.params.rounds
         return f'Round {number:,} of {rounds:,}' if number <= rounds else 'After the last vote'
 

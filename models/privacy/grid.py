@@ -25,7 +25,7 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class NoiseSource:
-    """Where the noise of one table comes from: a key, and what distinguishes this table from all others.
+    """The source of the noise of one table: a key, and what distinguishes this table from all others.
 
     Attributes:
         key: The secret of the run.

@@ -35,7 +35,7 @@ _MOST_STOP_TEXTS: Final = 4
 _SEED_BITS: Final = 31
 _VARIABLE = re.compile('[A-Za-z_][A-Za-z0-9_]*')
 _LOGGERS = ('openai', 'httpx2', 'httpcore2')
-# What else the client would send comes of its environment, such as the name of an organization.
+# Headers that the client would add from its environment, such as the name of an organization.
 _SENT_HEADERS = frozenset(
     {
         'host',
@@ -204,7 +204,7 @@ class EndpointSource(TextSource):
         return [None if isinstance(answer, str) else answer for answer in answers]
 
     def _body(self, request: Request, key: RunKey) -> dict[str, Any]:
-        """What is sent: all of it public, or drawn from the key by the request's name."""
+        """The request's body: all of it public, or drawn from the key by the request's name."""
         hashed = int.from_bytes(key.hash('endpoint seed', request.name.encode(), size=8), 'little')
         body = {
             'model': self._settings.model,

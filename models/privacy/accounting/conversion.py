@@ -47,7 +47,7 @@ class RenyiCurve:
 
     @property
     def is_zcdp(self) -> bool:
-        """Whether the curve is ρ-zCDP, one number for every order."""
+        """True if the curve is ρ-zCDP, one number for every order."""
         return not self.sampled and math.isinf(self.largest_order)
 
     def rho_at(self, order: float) -> float:
@@ -117,7 +117,7 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether the library says more than that a sum did not converge, for which another is taken."""
+    """False for the library's warning of a sum that did not converge: another is taken for it."""
     return 'failed to converge' not in record.getMessage()
 
 

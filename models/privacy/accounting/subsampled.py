@@ -96,7 +96,7 @@ def interval_of_steps(
 
 
 def is_same(stated: float, computed: float) -> bool:
-    """Whether an epsilon is one that was computed here, by whatever version of the code and the libraries.
+    """True if an epsilon was computed here, by any version of the code and the libraries.
 
     Earlier versions had the losses of a large epsilon less far apart.
     """

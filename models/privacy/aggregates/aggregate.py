@@ -137,7 +137,7 @@ class Aggregate(abc.ABC):
 
     @abc.abstractmethod
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about it: cost, sensitivity, assumptions and limits."""
+        """Facts for a report: cost, sensitivity, assumptions and limits."""
 
     def token_losses(
         self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers
@@ -219,7 +219,7 @@ def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float
 
 
 def candidate_facts(params: PublicNumbers, slack: str = '') -> tuple[str, ...]:
-    """What a report states about `public_top_k`; nothing if it is not set.
+    """Facts about `public_top_k` for a report; none if it is not set.
 
     Args:
         params: The mechanism.

@@ -83,7 +83,7 @@ def _in_zcdp(parts: Sequence[Reproduction], delta: float) -> str:
 
 
 def _is_by_losses(costs: Iterable[DpEvent], delta: float) -> bool:
-    """Whether epsilon of these is that of their losses, and not that of their curves."""
+    """True if epsilon of these is that of their losses, and not that of their curves."""
     costs = list(costs)
     curve = accounting.compose(map(accounting.curve_of, costs))
     if curve.sampled:

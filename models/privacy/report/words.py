@@ -44,7 +44,7 @@ def sections(report: PrivacyReport) -> Mapping[str, tuple[str, ...]]:
 
 
 def macro(name: str, *arguments: typing.Any) -> str:
-    """What a macro of shared/macros.jinja says."""
+    """The text of a macro of shared/macros.jinja."""
     module = _environment().get_template('shared/macros.jinja').module
     return ' '.join(str(getattr(module, name)(*arguments)).split())
 

@@ -42,7 +42,7 @@ TEXTS = [
     'Le café Zoë à Malmö, 東京 and Ελλάδα',
     'short',
 ]
-# What input may hold and no vocabulary knows.
+# Characters that input may hold and no vocabulary knows.
 HOSTILE = [
     '',
     ' ',

@@ -422,7 +422,7 @@ def test_a_server_of_llama_cpp_writes_texts(llama_url: str, monkeypatch: pytest.
     found = endpoint.sample([*public, around], KEY)
     assert all(one is not None and one.text and '\n' not in one.text and one.tokens <= 24 for one in found)
     assert len(set(_texts(found))) >= 4
-    # What it has read before moves its numbers a little, and so may a text: most are the same.
+    # Texts that it has read before move its numbers a little, and so may a text: most are the same.
     again = endpoint.sample(public, KEY)
     assert sum(one == other for one, other in zip(_texts(again), _texts(found))) >= 2
     assert _texts(endpoint.sample(public, RunKey(bytes(32)))) != _texts(found)[:4]

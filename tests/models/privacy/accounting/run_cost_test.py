@@ -75,7 +75,7 @@ SAMPLED = [sampled(0.01, 1.0, 1000), sampled(0.001, 0.6, 10_000), sampled(0.2, 4
 def test_a_sampled_gaussian_is_the_librarys(event: SelfComposedDpEvent, delta: float) -> None:
     ours, theirs = epsilon(event, delta=delta), library_epsilon(event, delta=delta)
     assert theirs * (1 - 1e-2) <= ours <= theirs * (1 + 1e-6)
-    # Of half the noise, of twice the rate or of twice the steps it is another one.
+    # Half the noise, twice the rate or twice the steps give another one.
     gaussian = event.event.event
     for wrong in (
         sampled(event.event.sampling_probability, gaussian.noise_multiplier / 2, event.count),
@@ -88,7 +88,7 @@ def test_a_sampled_gaussian_is_the_librarys(event: SelfComposedDpEvent, delta: f
 @pytest.mark.parametrize('rho', [1e-3, 0.1, 2.0])
 @pytest.mark.parametrize('event', SAMPLED)
 def test_a_mixture_is_the_librarys_sum_at_each_order(event: SelfComposedDpEvent, rho: float) -> None:
-    """What no sum of epsilons and no sum of rho would be: the curves add up, then they are converted."""
+    """The curves add up, then they are converted: no sum of epsilons and no sum of rho is the same."""
     parts = (ZCDpEvent(rho=rho), event, GaussianDpEvent(noise_multiplier=5.0))
     ours, theirs = epsilon(*parts), library_epsilon(*parts)
     assert theirs * (1 - 1e-2) <= ours <= theirs * (1 + 1e-6)

@@ -21,7 +21,7 @@ RHO = 0.0125
 
 
 class _Votes(Aggregate):
-    """How it votes plays no part here."""
+    """Its votes play no part here."""
 
     summary: ClassVar[str] = 'for tests'
     default_clip_bound: ClassVar[float] = 1.0

@@ -51,7 +51,7 @@ LEDGERS = ('no-ledger', 'first', 'later', 'rho-budget')
 
 
 def arguments_of(groups: str) -> dict[str, typing.Any]:
-    """How the records are counted and grouped."""
+    """Counts and groups of the records."""
     if groups == 'batches':
         return {'plan': (report.GroupPlan(label=None, batches=4),), 'declared_units': 10_000}
     if groups == 'noisy':
@@ -77,7 +77,7 @@ def arguments_of(groups: str) -> dict[str, typing.Any]:
 
 
 def entry_of(ledger: str, rho: float) -> report.LedgerEntry | None:
-    """What a ledger says of a run of cost `rho`."""
+    """A ledger's entry of a run of cost `rho`."""
     if ledger == 'no-ledger':
         return None
     before = 0.0 if ledger == 'first' else 0.25
