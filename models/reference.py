@@ -62,7 +62,6 @@ class Reference:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
         shared_hashes: `text_hash` of every whole text, to count the records that equal one.
-        origin: Their origin. For the report.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]

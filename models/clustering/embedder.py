@@ -52,7 +52,6 @@ class Embedder(abc.ABC):
     Attributes:
         name: The kind: 'tfidf', 'minilm' or 'decoder'.
         model: The language model whose states it takes; None where it takes none.
-        dimensions: d, the length of a vector.
         fingerprint: SHA-256, as 64 hexadecimal digits, of everything that determines
             the output.
     """

@@ -72,7 +72,6 @@ class FormEmbedder(Embedder):
     the other embedder does not know stays unknown.
 
     Attributes:
-        content: The other embedder.
         share: s, in (0, 1).
     """
 

@@ -47,12 +47,10 @@ class Defaults:
     """Defaults of a run. Public.
 
     Attributes:
-        rounds: T.
         candidates: Texts of the first round, of all labels.
         children: Texts that each later round adds, of all labels.
         unvoted: Texts that are sampled after the last vote, of all labels.
         nearest: k, of a record's votes.
-        shots: Texts that a prompt shows.
         fresh_share: Share of a later round's texts that come from the public prompt.
     """
 
@@ -130,11 +128,5 @@ def nearest_for(*, records: int, candidates: int, noise_scale: float, labels: in
 
 
 def votes_of_candidate(*, records: float, candidates: int, nearest: int) -> float:
-    """Votes that a text gets on average, of the records of all labels: n √k / N.
-
-    Args:
-        records: Declared units, n.
-        candidates: Texts of a round, N.
-        nearest: k.
-    """
+    """Votes that a text gets on average, of the records of all labels: n √k / N."""
     return records * math.sqrt(min(nearest, candidates)) / candidates

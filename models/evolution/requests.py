@@ -27,8 +27,6 @@ class Asked:
     """The requests of one batch.
 
     Attributes:
-        batch_id: The batch.
-        requests: One for each text.
         parents: For each request the names of the texts that it shows.
     """
 

@@ -28,7 +28,6 @@ class NoiseSource:
     """The source of the noise of one table: a key, and what distinguishes this table from all others.
 
     Attributes:
-        key: The secret of the run.
         name: What the table answers, in parts: which release of which run, and what was asked. Two questions
             with one name would show whether they have the same answer.
     """

@@ -23,8 +23,6 @@ class Guess:
     The complements are values of their own: a guess very near to 1 keeps its digits there.
 
     Attributes:
-        least: The lowest probability.
-        most: The highest probability.
         least_complement: 1 − `least`.
         most_complement: 1 − `most`.
     """

@@ -34,7 +34,6 @@ class Votes(NamedTuple):
         distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁ (PP equation 2) in quanta, `[2]` int32 as
             `sparse_vector.limbs`, over all V columns, or over those of a narrowed mask; 0 without the
             sparse-vector test.
-        candidates: The tokens that were voted on.
     """
 
     tallied: Any

@@ -59,15 +59,8 @@ class EndpointSettings:
     Attributes:
         url: Where the API begins, such as `http://localhost:8000/v1`; without user, password or query.
         model: The model's name at the endpoint.
-        template: The prompt.
-        label_words: What prompts call each label, as pairs.
-        label_name: What they call the label.
         attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What they call a text.
-        corpus_description: The line that they may begin with.
         schema: Text for `{schema}`.
-        max_example_tokens: T: no longer text is asked for.
-        temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         requests_at_once: Requests of one source that wait for an answer at the same time.
         timeout: Seconds for an answer to begin, and again for it to end.

@@ -41,7 +41,6 @@ class SampledText:
     Attributes:
         text: The text, without what ended it.
         tokens: Tokens that were sampled, with what ended the text; of the run's own tokenizer.
-        truncated: Whether it ended at its length cap.
     """
 
     text: str

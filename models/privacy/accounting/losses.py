@@ -155,12 +155,7 @@ def _epsilon_of_leaves(leaves: tuple[tuple[Leaf, int], ...], delta: float, inter
 
 
 def distribution(counted: Iterable[tuple[Leaf, int]], interval: float) -> Any:
-    """The distribution of all losses together, in both directions; None where one event has none.
-
-    Args:
-        counted: Events, and how often each is there.
-        interval: Distance between two losses.
-    """
+    """The distribution of all losses together, in both directions; None where one event has none."""
     # Not at the top: the library takes a second to import.
     from dp_accounting import pld
 

@@ -171,7 +171,7 @@ def accounting_of(params: PublicNumbers) -> events.TruncatedZCDpEvent:
 
 
 def _widest(params: PublicNumbers) -> float:
-    """The largest distance of a token below the best public logit, in nats, at which scores are resolvable."""
+    """The largest distance of a token below the best public logit, in nats, with resolvable scores."""
     return 2 * MAX_CLIP_OVER_TEMPERATURE * params.temperature
 
 
