@@ -143,19 +143,6 @@ def test_what_falls_below_the_range_of_floats_is_not_free() -> None:
     assert not np.asarray(_prices(np.zeros_like(counts), public, allowed, params)).any()
 
 
-@pytest.mark.parametrize('name', SETTINGS)
-def test_the_levels_that_are_tried_come_near_the_best(name: str) -> None:
-    """No price is below what the best λ of all proves, and none twice as high."""
-    params = params_of(name)
-    counts, public, allowed = worlds(64, params, seed=9)
-    settings = oracles.Individual.of(params)
-    for row in counts[:, allowed].astype(np.float64) * QUANTUM:
-        tried = oracles.individual_price(row, public[allowed], settings)
-        best = oracles.individual_price(row, public[allowed], settings, of_all=True)
-        with mpmath.workdps(oracles.DIGITS):
-            assert best <= tried <= best * 2
-
-
 @st.composite
 def small_worlds(draw: st.DrawFn) -> tuple[list[int], list[float]]:
     """Votes in quanta and log p of eight tokens."""

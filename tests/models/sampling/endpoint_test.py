@@ -358,11 +358,6 @@ def test_a_token_that_is_not_there_is_named_by_its_variable(
     assert TOKEN not in str(caught.value)
 
 
-def test_settings_travel_to_workers() -> None:
-    settings = _settings('https://host.example', label_words=(('a', 'Apples'),), schema='{}')
-    assert pickle.loads(pickle.dumps(settings)) == settings
-
-
 @pytest.mark.run
 def test_the_client_is_imported_only_where_it_is_used() -> None:
     code = 'import sys, models.sampling.endpoint; print({"openai", "httpx2"} & set(sys.modules))'

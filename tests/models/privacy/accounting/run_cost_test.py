@@ -226,18 +226,6 @@ def test_sampling_everybody_is_a_gaussian() -> None:
     assert curve_of(sampled(1.0, 2.0, 8)) == curve_of(ZCDpEvent(rho=1.0))
 
 
-def test_the_order_of_a_budget_converts_to_its_epsilon() -> None:
-    for rho, delta in itertools.product([1e-9, 1e-3, 0.3, 1.05, 40.0], [1e-12, 1e-6, 1e-2]):
-        order = accounting.optimal_order(rho, delta)
-        best = accounting.epsilon_from_rho(rho, delta)
-        assert accounting.epsilon_at_order(order, order * rho, delta) == pytest.approx(
-            best, rel=1e-9, abs=1e-12
-        )
-        if best > 0:
-            for other in (1 + (order - 1) / 2, 1 + (order - 1) * 2):
-                assert accounting.epsilon_at_order(other, other * rho, delta) > best * (1 + 1e-6)
-
-
 # ------------------------------------------------------------------ JSON and refusals
 
 EVERY_EVENT = RunCost(
