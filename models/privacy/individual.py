@@ -191,11 +191,6 @@ def spend(spent: jax.Array, prices: jax.Array, params: PublicNumbers) -> tuple[j
 
     Formal guarantee: for every context the exact sum of its charges is at most `spent`, which is at most B.
     Whether a context votes is a function of its own prices.
-
-    Args:
-        spent: `[m]` float32, before the step.
-        prices: `[m]` float32.
-        params: With individual accounting.
     """
     assert params.context_budget is not None
     budget = np.float32(params.context_budget)

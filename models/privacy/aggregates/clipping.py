@@ -60,10 +60,6 @@ def probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Ar
     Formal guarantee: every row of the result is non-negative and of a mass of at most 1
     (but for rounding), for any input. A row that is not finite has mass 0, and so has a column that is
     not counted.
-
-    Args:
-        logits: `[..., V]`.
-        counted: `[V]` bool.
     """
     top, finite = row_tops(logits, counted)
     weights = jnp.exp(logits.astype(jnp.float32) - top)

@@ -153,16 +153,6 @@ def test_lines_are_short_outside_tables_and_nothing_of_a_machine_is_named() -> N
     assert not re.search(r'(?<![\w.])/(work|tmp|home)\b|https?://', TEXT)
 
 
-def test_sharp_edges_are_ranked() -> None:
-    ranks = re.findall(r'^### (Critical|Serious|Theoretical|Negligible)', TEXT, re.MULTILINE)
-    assert ranks == ['Critical', 'Serious', 'Theoretical', 'Negligible']
-    edges = TEXT.split('## 5. Sharp edges', 1)[1]
-    for rank in re.split(r'^### ', edges, flags=re.MULTILINE)[1:3]:
-        # The dangerous ones say what to do.
-        for paragraph in re.findall(r'^\*\*.+?(?=\n\n|\Z)', rank, re.MULTILINE | re.DOTALL):
-            assert '*Do:*' in paragraph, paragraph
-
-
 # ------------------------------------------------------------------- the readers themselves
 
 
