@@ -81,7 +81,7 @@ class Reference:
 
         Args:
             texts: The texts of each label, in the order of `pick`.
-            origin: See the attribute; None for files of which nothing but the curator's word is known.
+            origin: Their origin; None for files of which nothing but the curator's word is known.
             text_limit: Characters of a text that any prompt could use: the rest stays here. The
                 digest is of whole texts. None leaves them whole.
         """

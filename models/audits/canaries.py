@@ -23,7 +23,7 @@ _WORDS = (
 )  # fmt: skip
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
-# A prefix that no record gives.
+# Prefixes where no record gives one.
 _PREFIXES = ('The report of the day says that', 'I am writing to you because', 'It was found that the')
 # Added to every count, so that an unseen word has a probability too.
 _SMOOTHING = 0.1

@@ -26,7 +26,7 @@ Accounting = Literal['worst-case', 'individual']
 # price, a sensitivity or a vote is computed by leaves the range of float32.
 SMALLEST: Final = 1e-6
 LARGEST: Final = 1e6
-# Slack of what one context may spend: it is compared with what is spent, and enters no product.
+# Budgets of one context: they are compared with what is spent, and enter no product.
 LARGEST_BUDGET: Final = 1e12
 # Noise of the sparse-vector test is whole numbers below 2^54: σ s is at most this, and |θ| at most that.
 MOST_NOISE: Final = 2**18

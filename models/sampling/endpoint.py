@@ -35,7 +35,7 @@ _MOST_STOP_TEXTS: Final = 4
 _SEED_BITS: Final = 31
 _VARIABLE = re.compile('[A-Za-z_][A-Za-z0-9_]*')
 _LOGGERS = ('openai', 'httpx2', 'httpcore2')
-# Headers that the client would add from its environment, such as the name of an organization.
+# Headers that are sent. All others come of the client's environment, such as the name of an organization.
 _SENT_HEADERS = frozenset(
     {
         'host',

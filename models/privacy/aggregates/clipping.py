@@ -63,7 +63,7 @@ def probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Ar
     """
     top, finite = row_tops(logits, counted)
     weights = jnp.exp(logits.astype(jnp.float32) - top)
-    # Values that are no number, or above the top, are not divided.
+    # Weights that are no number, or above that of the top, become 0.
     weights = jnp.where(weights <= 1, weights, 0.0)
     if counted is not None:
         weights = jnp.where(counted, weights, 0.0)
