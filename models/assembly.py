@@ -25,8 +25,6 @@ class GeneratorSettings(ModelSettings):
     """Everything that a worker needs to build its generator; all of it public, picklable.
 
     Attributes:
-        run_id: The public name of the run.
-        params: The mechanism.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
         min_example_tokens: N: the tokens that an example has before what ends it; not beside a structure.

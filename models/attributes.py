@@ -20,7 +20,6 @@ class Attribute:
 
     Attributes:
         column: Its column in the records and in the corpus.
-        name: Its name in prompts.
         words: Pairs of each declared value and the words for it in prompts, in the declared order.
     """
 

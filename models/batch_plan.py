@@ -157,11 +157,6 @@ class BatchPlan:
         """The label of each group."""
         return tuple(label for label, _ in self.group_names)
 
-    @property
-    def group_clusters(self) -> tuple[int | None, ...]:
-        """The cluster of each group, an index of a centre; None without clusters."""
-        return tuple(cluster for _, cluster in self.group_names)
-
     @functools.cached_property
     def groups(self) -> dict[GroupName, int]:
         """(label, cluster) -> index of its group."""

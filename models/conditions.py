@@ -26,7 +26,6 @@ class Conditions:
     """The released noisy counts of contexts by label and cell.
 
     Attributes:
-        fields: The properties whose values examples get.
         cells: Every combination of their values, in JSON; from the schema, never from a record.
         noisy_counts: For each label, the released noisy count of contexts of every cell.
         rho: zCDP cost of `noisy_counts`.
@@ -103,9 +102,7 @@ class Turns:
 
     Attributes:
         shares: `Conditions.shares` of the batch's label.
-        label: Index of the label.
         place: Index of the batch among all batches of the label.
-        batches: Number of these.
     """
 
     shares: tuple[int, ...]
@@ -114,12 +111,7 @@ class Turns:
     batches: int
 
     def cells(self, run_id: str, examples: int) -> list[int]:
-        """The cell of each of a batch's first examples.
-
-        Args:
-            run_id: The public name of the run.
-            examples: Number of examples.
-        """
+        """The cell of each of a batch's first examples."""
         turn = cycle(self.shares)
         first = _public_hash(run_id, self.label, -1)
         found = []

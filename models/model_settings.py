@@ -15,17 +15,14 @@ class ModelSettings:
 
     Attributes:
         model: The model's name, which leads to its family.
-        checkpoint: Folder or file of the weights.
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16', of the weights, the cache and products: one for all workers, so that
             what is computed again elsewhere has the same type.
         max_prompt_tokens: P: longest prompt; longer texts in it are cut.
-        template: The prompt.
         label_words: Words for each label in prompts, as pairs.
         label_name: The label's name in prompts.
         attributes: The attributes whose values every label combines; empty where a label is one value.
         text_name: A text's name in prompts.
-        corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
         structure: The structure that every text has; None for any text.
     """

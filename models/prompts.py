@@ -40,7 +40,6 @@ class PlainPrompts:
     Holds public values only, and is shown public texts only.
 
     Attributes:
-        template: The forms of the prompts.
         label_words: The words for each declared label in a prompt.
         label_name: The label's name in a prompt, such as `News Type`.
         attributes: The attributes whose values every label combines, with names and words; empty where a
@@ -353,9 +352,6 @@ class PromptWriter(PlainPrompts):
         """The end of an example: end of sequence, end of turn, and the template's stop texts.
 
         A structure defines where its texts end, so stop texts are not used with it.
-
-        Args:
-            vocab_size: V, of the model.
         """
         tokens, texts = self.tokenizer.stop_tokens, self._stop
         pieces = self.tokenizer.token_bytes() if texts else ()
@@ -367,9 +363,6 @@ class PromptWriter(PlainPrompts):
 
     def constraint(self, vocab_size: int) -> 'Constraint':
         """The constraint of a run: the structure's, or that of its mask, held to the least length.
-
-        Args:
-            vocab_size: V, of the model.
 
         Raises:
             ValueError: The structure cannot begin as examples do, or structure or mask cannot be spelled

@@ -62,7 +62,6 @@ class Reference:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
         shared_hashes: `text_hash` of every whole text, to count the records that equal one.
-        origin: Their origin. For the report.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -82,7 +81,7 @@ class Reference:
 
         Args:
             texts: The texts of each label, in the order of `pick`.
-            origin: See the attribute; None for files of which nothing but the curator's word is known.
+            origin: Their origin; None for files of which nothing but the curator's word is known.
             text_limit: Characters of a text that any prompt could use: the rest stays here. The
                 digest is of whole texts. None leaves them whole.
         """

@@ -14,7 +14,7 @@ Placement = tuple[bytes, str | None, int | None, list[str]]
 
 
 class Units(Protocol):
-    """What the parameters of any mechanism say of its unit of privacy."""
+    """The unit of privacy in the parameters of any mechanism."""
 
     @property
     def unit(self) -> Unit: ...

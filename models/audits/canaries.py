@@ -23,7 +23,7 @@ _WORDS = (
 )  # fmt: skip
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
-# Where no record gives a prefix.
+# Prefixes where no record gives one.
 _PREFIXES = ('The report of the day says that', 'I am writing to you because', 'It was found that the')
 # Added to every count, so that an unseen word has a probability too.
 _SMOOTHING = 0.1
@@ -58,7 +58,7 @@ def words_of(text: str) -> list[str]:
 
 
 def ngram_scores(canaries: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
-    """How much likelier a corpus makes each canary than its words alone do, in nats for each pair of words.
+    """The gain in each canary's likelihood from a corpus over its words alone, in nats per pair of words.
 
     The score is the mean, over the pairs of neighbouring words of a canary, of the log of the smoothed
     probability of the second word after the first over that of the second word anywhere, both in the corpus.
@@ -89,7 +89,7 @@ def ngram_scores(canaries: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
 
 
 def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.ndarray:
-    """How much of its own votes each canary finds in noisy sums, as a log of odds.
+    """The log odds that each canary's votes are in noisy sums.
 
     Other canaries vote for the same cells, each with odds of one half: to the attacker they are noise of a
     known covariance, V V'/4 without its own column, beside that of the mechanism.

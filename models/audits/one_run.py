@@ -33,7 +33,7 @@ _BOUNDS = 2
 # Strengths of the noise that are tried: powers of two in steps of an eighth, from 2^-6 to 2^6.
 _STEPS = 8
 _STRENGTHS = range(-6 * _STEPS, 6 * _STEPS + 1)
-# Where a curve is looked at. Any subset of a curve is a curve that holds.
+# Epsilons at which a curve is evaluated. Any subset of a curve is a curve that holds.
 EPSILONS = np.concatenate([[0.0], np.geomspace(0.01, 40.0, 120)])
 
 # (strength, epsilons) -> δ at each ε of the mechanism whose noise is smaller by the factor `strength`.
@@ -42,7 +42,7 @@ Curve = Callable[[float, np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What is proven of a mechanism. Public.
+    """The curve that is proven for a mechanism. Public.
 
     Attributes:
         epsilon: As the run reports it.
@@ -57,7 +57,7 @@ class Guarantee:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What the scores of all canaries show. Restricted to the curator.
+    """The scores of all canaries. Restricted to the curator.
 
     Attributes:
         canaries: m.
@@ -85,7 +85,7 @@ class Bounds:
 
 @dataclasses.dataclass(frozen=True)
 class Guesses:
-    """How an attacker does that guesses so many of m canaries."""
+    """The result of an attacker that guesses so many of m canaries."""
 
     canaries: int
     count: int
@@ -182,7 +182,7 @@ def epsilon_of_any(guesses: Guesses, delta: float, significance: float) -> float
 
 
 def contradicts(guesses: Guesses, epsilons: np.ndarray, deltas: np.ndarray, significance: float) -> bool:
-    """Whether so many right guesses contradict a curve of (ε, δ) (MMC, Algorithm 3 for two values).
+    """True if so many right guesses contradict a curve of (ε, δ) (MMC, Algorithm 3 for two values).
 
     The curve gives the trade-off f: an event of probability x under one neighbour has at least probability
     f(1 − x) = max over ε of e^(−ε) (x − δ) and 1 − δ − e^ε (1 − x) under the other.
@@ -229,7 +229,7 @@ def epsilon_of_curve(guesses: Sequence[Guesses], guarantee: Guarantee, significa
 def curve_holds(
     guesses: Sequence[Guesses], guarantee: Guarantee, significance: float, strength: float = 1.0
 ) -> bool:
-    """Whether no guesses contradict the curve of the mechanism whose noise is smaller by `strength`."""
+    """True if no guesses contradict the curve of the mechanism whose noise is smaller by `strength`."""
     deltas = guarantee.curve(strength, EPSILONS)
     return not any(contradicts(each, EPSILONS, deltas, significance) for each in guesses)
 

@@ -29,29 +29,6 @@ class CanaryAudit:
         epsilon: Proven.
         confidence: With which both bounds hold together.
         bounds: What the scores show.
-
-    Sample::
-
-        {
-          "schema": "dp-corpus/canary-audit",
-          "schema_version": 1,
-          "audience": "Restricted to the curator. It holds true counts: never publish it.",
-          "ok": true,
-          "method": "refine",
-          "attack": "noisy votes",
-          "reads": "released",
-          "unit": "example",
-          "seed": 0,
-          "records": 0,
-          "delta": 1e-06,
-          "epsilon": 3.0,
-          "confidence": 0.95,
-          "bounds": {
-            "canaries": 64, "area": 0.6, "epsilon_at_least": 0.57, "epsilon_of_any": 0.44,
-            "epsilon_of_curve": 0.57, "contradicts": false, "most": 4.5, "scores_in": [1.5, 0.25],
-            "scores_out": [-0.5]
-          }
-        }
     """
 
     method: str
@@ -67,7 +44,7 @@ class CanaryAudit:
 
     @property
     def ok(self) -> bool:
-        """Whether the guesses do not contradict what was proven."""
+        """True if the guesses do not contradict the proven curve."""
         return not self.bounds.contradicts
 
     def to_json(self) -> str:

@@ -1,1 +1,1 @@
-"""What groups similar records: embedders and centres."""
+"""Clustering of similar records: embedders and centres."""

@@ -47,11 +47,7 @@ class Centers:
 
     Attributes:
         vectors: `[K, d]` float32, finite.
-        embedder: Name of the embedder.
-        embedder_fingerprint: Its fingerprint.
         corpus_fingerprint: SHA-256 of the public texts in their order.
-        corpus_texts: Number of the public texts.
-        seed: Seed of the clustering.
         versions: Software that fitted them, as pairs of name and version.
     """
 
@@ -250,10 +246,6 @@ def corpus_fingerprint(texts: Sequence[str]) -> str:
 class Clusterer:
     """Centres and the embedder that they were fitted with, loaded.
 
-    Attributes:
-        centers: The centres.
-        embedder: The embedder.
-
     Raises:
         ValueError: The centres were fitted with another embedder.
     """
@@ -276,15 +268,13 @@ class Clusterer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """What a worker needs to know to build its clusterer; all of it public, picklable.
+    """Settings from which a worker builds its clusterer; public, picklable.
 
     Attributes:
-        centers: Folder of the centres.
         embedder: 'tfidf': the one in the folder of centres, or the shipped one where the
             folder has none; 'minilm': the installed package; 'decoder': the run's model;
             else a folder of MiniLM weights.
         model: The model's name, for 'decoder'.
-        checkpoint: Folder of its weights.
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16', for 'decoder'; for MiniLM also 'int8', and None is float32.
         form_share: Share of a likeness that is of the texts' form (`models.clustering.form`), in [0, 1).

@@ -42,7 +42,7 @@ TFIDF_FILES = ('tfidf.json', 'tfidf.safetensors')
 _WORD = r'(?u)\b[^\W\d_]{3,}\b'
 
 MiniLmDtype = Literal['float32', 'bfloat16', 'int8']
-# How a processor says, under Linux, that it sums products of whole numbers of 8 bits by itself.
+# CPU flags, under Linux, of processors that sum products of 8-bit whole numbers.
 _NATIVE_INT8 = frozenset({'avx512_vnni', 'avx_vnni', 'amx_int8', 'i8mm'})
 
 
@@ -52,7 +52,6 @@ class Embedder(abc.ABC):
     Attributes:
         name: The kind: 'tfidf', 'minilm' or 'decoder'.
         model: The language model whose states it takes; None where it takes none.
-        dimensions: d, the length of a vector.
         fingerprint: SHA-256, as 64 hexadecimal digits, of everything that determines
             the output.
     """

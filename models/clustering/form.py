@@ -24,7 +24,7 @@ _WORD = re.compile(r'\w+')
 
 
 def features(text: str) -> Iterator[tuple[str, float]]:
-    """What there is to say of a text's form: four groups of features, each of length 1.
+    """Features of a text's form: four groups of features, each of length 1.
 
     The first two words; the first and the last character, or their kind where they are letters or digits;
     the length, on a logarithmic scale between two neighbouring powers of two; the set of marks.
@@ -47,7 +47,7 @@ def features(text: str) -> Iterator[tuple[str, float]]:
 
 
 def _kind(character: str) -> str:
-    """What stands for a character: itself for a mark, its kind otherwise."""
+    """The symbol that stands for a character: itself for a mark, its kind otherwise."""
     if character.isspace():
         return 'line end' if character in '\n\r' else 'space'
     if character.isdecimal():
@@ -72,7 +72,6 @@ class FormEmbedder(Embedder):
     the other embedder does not know stays unknown.
 
     Attributes:
-        content: The other embedder.
         share: s, in (0, 1).
     """
 

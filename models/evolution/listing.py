@@ -83,7 +83,7 @@ def examples_of(
         vectors_of_children: Their embeddings, `[C d]`.
     """
     found = pool.of(settings, generations, children, vectors_of_children)
-    # Of two that are nearly the same the fitter one stays.
+    # The fitter one of two that are nearly the same stays.
     fit = fitness(found.scores, found.expected)
     order = np.argsort(-fit, kind='stable')
     unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])

@@ -1,4 +1,4 @@
-"""What the texts of a round are asked for: labels and released texts, never a record (METHOD 4e, step 1).
+"""Requests for the texts of a round: labels and released texts, never a record (METHOD 4e, step 1).
 
 In the first round each label's public prompt is asked. Later a share of the requests is so again, and the
 others show texts that the votes so far favour. All of it is a function of the settings and of what
@@ -27,8 +27,6 @@ class Asked:
     """The requests of one batch.
 
     Attributes:
-        batch_id: The batch.
-        requests: One for each text.
         parents: For each request the names of the texts that it shows.
     """
 

@@ -1,4 +1,4 @@
-"""What becomes of released votes: labels, survivors, parents, the corpus (METHOD 4e, step 4).
+"""Selection by released votes: labels, survivors, parents, the corpus (METHOD 4e, step 4).
 
 Every input is public or released: texts that a public sampler wrote, their embeddings, noisy votes and the
 scale of their noise. So all of it is post-processing, costs nothing, and may be done again otherwise.
@@ -124,7 +124,7 @@ def labels_of(scores: np.ndarray) -> np.ndarray:
 
 
 def clarity(scores: np.ndarray) -> np.ndarray:
-    """How clear each text's label is, `[N]`: its share less the next one's; in [0, 1]."""
+    """Clarity of each text's label, `[N]`: its share less the next one's; in [0, 1]."""
     if len(scores) < 2:
         return np.ones(scores.shape[1])
     ranked = np.sort(scores, axis=0)
@@ -132,7 +132,7 @@ def clarity(scores: np.ndarray) -> np.ndarray:
 
 
 def fitness(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What a text is worth to the corpus, `[N]`: its label's votes times the fourth root of its clarity.
+    """Worth of each text to the corpus, `[N]`: its label's votes times the fourth root of its clarity.
 
     Clarity favours texts far from all records, whose few votes happen to be of one label; votes alone favour
     what is between labels. Of 1,070 texts that votes of TREC's questions had led to, the best 300 by votes
@@ -182,7 +182,7 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, *, most_alike: float 
 
 
 def favoured(counts: np.ndarray, *, share: float = 0.25, least: int = 8) -> np.ndarray:
-    """What the best of a label's texts have above the others, `[N]`; 0 for the others.
+    """Lead of the best of a label's texts over the others, `[N]`; 0 for the others.
 
     A vote that is spread over many texts gives each of them something. Their counts differ less than they
     do, so that resampling by the counts alone would hardly choose.

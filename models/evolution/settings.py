@@ -16,20 +16,15 @@ class EvolutionSettings:
     """All of it public, picklable.
 
     Attributes:
-        run_id: The public name of the run.
-        params: The mechanism.
         labels: The declared labels, or a single None.
         embedder: What says how alike texts are. A text's vector is a function of the text alone.
         source: Where texts come from; None for a run that samples none.
-        examples: Texts that the corpus should have.
         candidates_per_label: Texts of each label's prompt that are sampled for the first round.
         children_per_label: Texts of each label that are sampled for a later round, around what the votes
             before it favour. Its list holds them beside the whole list before it.
         unvoted_per_label: Texts of each label that are sampled after the last round, which nobody votes on.
         fresh_share: Share of a later round's texts that come from the public prompt alone, in [0, 1].
-        shots: Released texts that a later prompt shows.
         texts_together: Texts of one batch: of one label, sampled by one worker.
-        least_tokens: Shorter texts are dropped before the vote.
         start: The list of the first round where it is given; empty where it is sampled.
         start_origin: Where that list comes from. For the report.
     """
@@ -63,7 +58,7 @@ class EvolutionSettings:
         return 0 if self.start else self.candidates_per_label
 
     def stage_of(self, number: int) -> str:
-        """What a display calls a round, or what comes after the last one."""
+        """The display name of a round, or of the step after the last one."""
         rounds = self.params.rounds
         return f'Round {number:,} of {rounds:,}' if number <= rounds else 'After the last vote'
 

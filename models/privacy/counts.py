@@ -113,7 +113,7 @@ def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
 
 
 def facts(rho: float, *, stage: str, cells: str, use: str, variable: str) -> Facts:
-    """What a report states about a released histogram.
+    """Facts about a released histogram for a report.
 
     Args:
         rho: Its zCDP cost.

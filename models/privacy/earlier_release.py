@@ -94,7 +94,7 @@ class GivenTexts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOrigin:
-    """Where texts come from that a run was given. All fields are public.
+    """The origin of texts that a run was given. Public.
 
     Attributes:
         releases: The runs that released them, and all that went into these, each once.

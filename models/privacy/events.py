@@ -1,4 +1,4 @@
-"""What was released, as frozen data. The docstring of each event states the bound that accounting needs.
+"""Released quantities as frozen data. The docstring of each event states the bound that accounting needs.
 
 Names and fields are those of the dp-accounting library (`dp_event.py`) where it has the event. They are
 classes of our own because that library takes a second to import, and a plan answers at once; and it lacks

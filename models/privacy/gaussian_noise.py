@@ -78,7 +78,7 @@ def rounded(scale: float, words: np.ndarray, more: Callable[[int], Sequence[int]
     """
     scaled = scale * deviates(words, more)
     found = np.floor(scaled + 0.5)
-    # How far a number is from the middle of two whole ones; the product and the sum round as well.
+    # Distance of a number from the middle of two whole ones; the product and the sum round as well.
     near = np.abs(scaled - np.floor(scaled) - 0.5) <= scale * ACCURACY + np.abs(scaled) * 2.0**-51
     for index in np.flatnonzero(near):
         number = exact_deviate(int(words[index]), more(int(index)))

@@ -25,10 +25,9 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class NoiseSource:
-    """Where the noise of one table comes from: a key, and what distinguishes this table from all others.
+    """The source of the noise of one table: a key, and what distinguishes this table from all others.
 
     Attributes:
-        key: The secret of the run.
         name: What the table answers, in parts: which release of which run, and what was asked. Two questions
             with one name would show whether they have the same answer.
     """

@@ -1,4 +1,4 @@
-"""What a guess about one unit may become: (epsilon, delta) in the words of whoever has to judge a release.
+"""A guess about one unit, before and after a release: (epsilon, delta) in words for those who judge it.
 
 Somebody has a guess before reading the output: a probability `prior` that a statement about one unit is true.
 Bayes' rule turns it into a guess after reading. Two kinds of statements differ in how many steps of the
@@ -23,8 +23,6 @@ class Guess:
     The complements are values of their own: a guess very near to 1 keeps its digits there.
 
     Attributes:
-        least: The lowest probability.
-        most: The highest probability.
         least_complement: 1 − `least`.
         most_complement: 1 − `most`.
     """
@@ -36,7 +34,7 @@ class Guess:
 
 
 def guess_after(prior: float, epsilon: float) -> Guess:
-    """What a guess may become if no output is over e^epsilon times as likely in one world as in the other.
+    """The largest guess after a release whose outputs are at most e^epsilon times as likely in one world.
 
     Bayes' rule multiplies the odds of the guess by that ratio, so they change by e^epsilon at most, upwards
     or downwards.

@@ -30,7 +30,7 @@ QUANTUM = 2.0**-16
 LARGEST_CLIP = 2.0**7
 # s τ up to here keeps squares of votes, and their differences, normal in float32.
 LARGEST_SCALE = 2.0**30
-# What a price could lose where the product of a share and a square falls below the range of float32.
+# Most that a price loses where the product of a share and a square falls below the range of float32.
 _LEAST_PRICE = 2.0**-100
 # The values of λ that a price tries, as shares of the context's largest a².
 LEVELS = (0.0, *(2.0**-power for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)))
@@ -52,7 +52,7 @@ class Votes(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What the contexts paid for a step. Private to the curator.
+    """Payments of the contexts for a step. Private to the curator.
 
     Attributes:
         charged: `[m]` float32 for every micro-batch; 0 for a context that did not vote.
@@ -187,15 +187,10 @@ def _lost(terms: int) -> float:
 
 
 def spend(spent: jax.Array, prices: jax.Array, params: PublicNumbers) -> tuple[jax.Array, jax.Array]:
-    """Which contexts vote at a step, `[m]` bool, and what each has spent after it, `[m]` float32.
+    """The contexts that vote at a step, `[m]` bool, and the spending of each after it, `[m]` float32.
 
     Formal guarantee: for every context the exact sum of its charges is at most `spent`, which is at most B.
     Whether a context votes is a function of its own prices.
-
-    Args:
-        spent: `[m]` float32, before the step.
-        prices: `[m]` float32.
-        params: With individual accounting.
     """
     assert params.context_budget is not None
     budget = np.float32(params.context_budget)
@@ -208,7 +203,7 @@ def spend(spent: jax.Array, prices: jax.Array, params: PublicNumbers) -> tuple[j
 
 
 class Spending(NamedTuple):
-    """What the contexts of one batch spent, token by token, on the host. Private to the curator.
+    """Spending of the contexts of one batch, token by token, on the host. Private to the curator.
 
     Attributes:
         charged: `[tokens, contexts]` float32, ρ; 0 for a context that did not vote.
@@ -221,7 +216,7 @@ class Spending(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchSpending:
-    """What the contexts of one batch spent. Restricted to the curator: its `repr` shows nothing.
+    """Spending of the contexts of one batch. Restricted to the curator: its `repr` shows nothing.
 
     Attributes:
         batch_id: `str` of the planned batch.

@@ -24,7 +24,7 @@ Output = Callable[[jax.Array, jax.Array | None], jax.Array]
 
 
 class Votes(NamedTuple):
-    """What one decoding step knows of a batch: sums over its contexts, never a mean.
+    """Votes of a batch at one decoding step: sums over its contexts, never a mean.
 
     Sums are divided by the public batch size s, and nowhere by the true number of contexts.
 
@@ -34,7 +34,6 @@ class Votes(NamedTuple):
         distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁ (PP equation 2) in quanta, `[2]` int32 as
             `sparse_vector.limbs`, over all V columns, or over those of a narrowed mask; 0 without the
             sparse-vector test.
-        candidates: The tokens that were voted on.
     """
 
     tallied: Any
@@ -43,7 +42,7 @@ class Votes(NamedTuple):
 
 
 def needs_all_logits(params: MechanismParams) -> bool:
-    """Whether all V logits of every row are computed: if all are voted on, or the test needs them."""
+    """True if all V logits of every row are computed: if all are voted on, or the test needs them."""
     return params.public_top_k is None or params.uses_sparse_vector
 
 

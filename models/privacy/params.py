@@ -94,12 +94,12 @@ class MechanismParams(PublicNumbers):
 
     @property
     def needs_public_logits(self) -> bool:
-        """Whether decoding has to run the public prompt at all."""
+        """True if decoding runs the public prompt."""
         return self.uses_sparse_vector or self.public_top_k is not None or self.strategy.reads_public_logits
 
     @property
     def is_ex_post(self) -> bool:
-        """Whether the loss is a function of records and output, so that no price is known in advance.
+        """True if the loss is a function of records and output, so that no price is known in advance.
 
         True for the median (METHOD 5): such a run has no (ε, δ) of its text to publish.
         """

@@ -19,14 +19,14 @@ from models.privacy import whole_numbers
 
 Unit = Literal['example', 'user']
 UNIT_REMEDY: Final = "'example' hides one record, 'user' all records of one unit id."
-# How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
+# Charge of a context: each token's worst case, or what each context gives (METHOD 4d).
 Accounting = Literal['worst-case', 'individual']
 
 # Numbers in nats, temperatures, noise scales and budgets. Within these no square, quotient or product that a
 # price, a sensitivity or a vote is computed by leaves the range of float32.
 SMALLEST: Final = 1e-6
 LARGEST: Final = 1e6
-# Of what one context may spend: it is compared with what is spent, and enters no product.
+# Budgets of one context: they are compared with what is spent, and enter no product.
 LARGEST_BUDGET: Final = 1e12
 # Noise of the sparse-vector test is whole numbers below 2^54: σ s is at most this, and |θ| at most that.
 MOST_NOISE: Final = 2**18
@@ -34,7 +34,7 @@ LARGEST_THRESHOLD: Final = 1000.0
 
 
 class Change(enum.Enum):
-    """What adding or removing one unit does to a batch's contexts.
+    """The change to a batch's contexts when one unit is added or removed.
 
     Attributes:
         ADD_OR_REMOVE: One context appears or disappears; the others stay as they are.
@@ -181,7 +181,7 @@ class PublicNumbers:
 
     @property
     def is_individual(self) -> bool:
-        """Whether each context is charged what it gives itself (METHOD 4d)."""
+        """True if each context is charged for its own votes (METHOD 4d)."""
         return self.accounting == 'individual'
 
     @property
@@ -191,12 +191,12 @@ class PublicNumbers:
 
     @property
     def uses_sparse_vector(self) -> bool:
-        """Whether public tokens are possible."""
+        """True if public tokens are possible."""
         return self.threshold is not None
 
     @property
     def change(self) -> Change:
-        """What one unit can do to a batch (METHOD 1).
+        """The change that one unit can make to a batch (METHOD 1).
 
         A user's records form one context of their own, and a record of its own does
         too; k records that share a slot without unit ids may displace one another.

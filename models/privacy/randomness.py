@@ -131,7 +131,7 @@ class RunKey:
         """Uniform 64-bit words without end, a function of the key, purpose and parts."""
         seed = self.hash(purpose, *parts, size=64)
         for block in itertools.count():
-            # Of another length than the seed of `words`, so no input of SHAKE is that of a draw from there.
+            # A length other than that of the seed of `words`: no input of SHAKE is that of a draw from there.
             digest = hashlib.shake_256(seed + block.to_bytes(8, 'little')).digest(_STREAM_BYTES)
             yield from np.frombuffer(digest, dtype='<u8').tolist()
 
@@ -151,7 +151,7 @@ def discrete_laplace(scale: fractions.Fraction, count: int, words: Words) -> np.
     odds = _digit_odds(scale)
     drawn = words(count=count * 2 * len(odds)).reshape(count, 2, len(odds))
     digits = drawn < odds
-    # Of 2^64 words one is undecided. Further words are named after the digit.
+    # One of 2^64 words is undecided. Further words are named after the digit.
     for place in np.argwhere(drawn == odds):
         further = functools.partial(words, np.array(place, '<i8').tobytes())
         digits[tuple(place)] = _is_one(scale, int(place[-1]), further)
@@ -160,7 +160,7 @@ def discrete_laplace(scale: fractions.Fraction, count: int, words: Words) -> np.
 
 
 def _is_one(scale: fractions.Fraction, digit: int, words: Words) -> bool:
-    """Whether a digit is 1 whose first 64 bits are those of its probability: the bits after them decide."""
+    """True if a digit is 1 whose first 64 bits are those of its probability: the bits after them decide."""
     for more in itertools.count(1):
         drawn = int.from_bytes(words(count=more).astype('>u8').tobytes())
         bound = _leading_bits(fractions.Fraction(2**digit) / scale, 64 * (more + 1)) % 2 ** (64 * more)

@@ -128,7 +128,7 @@ def threshold_in_quanta(params: MechanismParams) -> int:
 def passes(
     distance: jax.Array, distance_noise: jax.Array, threshold_noise: jax.Array, params: MechanismParams
 ) -> jax.Array:
-    """Whether the noisy distance reaches the noisy threshold, bool. If so, the token is private (line 12).
+    """True if the noisy distance reaches the noisy threshold: the token is private (line 12).
 
     All are whole numbers of quanta, `[2]` int32 as `limbs`, and the comparison is exact.
 
@@ -182,7 +182,7 @@ def event(params: MechanismParams) -> events.ZCDpEvent | None:
 
 
 def facts(params: MechanismParams) -> Facts:
-    """What a report states about the test (PP Lemma 5).
+    """Facts about the test for a report (PP Lemma 5).
 
     Raises:
         ValueError: The settings leave the test out.

@@ -90,7 +90,7 @@ class TextVoteParams:
         table = events.DiscreteGaussianVectorDpEvent(
             noise_multiplier=self.noise_scale / SENSITIVITY,
             sensitivity=QUANTA_PER_VOTE,
-            # What the records of a unit name, and nobody names more than k.
+            # Candidates that the records of a unit name; no record names more than k.
             cells=self.nearest * self.examples_per_context,
         )
         return events.SelfComposedDpEvent(event=table, count=self.rounds)
@@ -177,7 +177,7 @@ def nearest(similarities: np.ndarray, number: int) -> np.ndarray:
 
 
 def votes_of_unit(nearest_of_records: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What one unit adds to the row of its label: sparse, in quanta.
+    """Votes of one unit in the row of its label: sparse, in quanta.
 
     A record gives 1/√m to each of the m candidates that it names. Several records of a user add up, and
     their sum is divided by its norm where that is above 1.

@@ -1,4 +1,4 @@
-"""What units add, in whole numbers of a public grid, and exact sums of it (METHOD 7a).
+"""Vectors of units in whole numbers of a public grid, and exact sums of them (METHOD 7a).
 
 A sum of floats depends on its order and is rounded: one unit of norm 1 can move a float32 sum of 16,384 units
 by 2. So what a unit adds is rounded towards zero to a public grid, and added up as whole numbers. Such a sum
@@ -34,7 +34,7 @@ MOST_CONTEXTS: Final = 2**17
 RADIUS: Final = 2**22
 # Units whose steps are added up in one number of 32 bits.
 TOGETHER: Final = 2**31 // RADIUS - 1
-# What rounding may do to a float32 norm, doubled: gradients are scaled to this share of RADIUS less.
+# Rounding of a float32 norm, doubled: gradients are scaled to this share of RADIUS less.
 NORM_SLACK: Final = 2.0**-12
 
 # Squares are added up so many at a time, in whatever order: that rounds by 2¹⁰ · 2⁻²⁴ of the result at most.

@@ -1,1 +1,1 @@
-"""Where texts come from that no record is shown to: the run's own decoder, or an endpoint."""
+"""Sources of texts that no record is shown to: the run's own decoder, or an endpoint."""

@@ -40,7 +40,6 @@ class BoundedStream(httpx2.SyncByteStream):
     A client's timeout is for each piece alone: an answer that drips would never end.
 
     Attributes:
-        body: What the endpoint sends.
         most_bytes: More raise `AnswerTooLongError`.
         deadline: Of `time.monotonic`; a piece that comes later raises `httpx2.ReadTimeout`.
     """

@@ -1,4 +1,4 @@
-"""Which tokens a text can be sampled from: those that spell the scripts of its prompt.
+"""Tokens that a text can be sampled from: those that spell the scripts of its prompt.
 
 The output layer over the whole vocabulary is more than half of a step, and many of a multilingual model's
 tokens spell other scripts than the prompts are written in. Tokens with a letter of such a script are left
@@ -20,7 +20,7 @@ import numpy as np
 from models.decoders.tokenizer import Tokenizer
 from models.sampling.settings import SamplerSettings
 
-# Where the tokens that are left out have more of the first token's probability than this, none is left out.
+# Largest share of the first token's probability of tokens that are left out; above it, none is left out.
 MOST_LEFT_OUT = 0.002
 
 

@@ -131,7 +131,7 @@ class DecoderSource(TextSource):
         return frozenset(label for label in labels if not self._is_few[label])
 
     def _share_left_out(self, weights: Any, states: jax.Array) -> jax.Array:
-        """What the tokens that are left out have of the next token's probability; compiled."""
+        """Share of the next token's probability of the tokens that are left out; compiled."""
         assert self._few.columns is not None
         allowed = self._all.constraint.allowed(self._all.constraint.start())
         shares = jax.nn.softmax(jnp.where(allowed, self._decoder.logits(weights, states), -jnp.inf))[0]

@@ -35,7 +35,7 @@ _MOST_STOP_TEXTS: Final = 4
 _SEED_BITS: Final = 31
 _VARIABLE = re.compile('[A-Za-z_][A-Za-z0-9_]*')
 _LOGGERS = ('openai', 'httpx2', 'httpcore2')
-# What else the client would send comes of its environment, such as the name of an organization.
+# Headers that are sent. All others come of the client's environment, such as the name of an organization.
 _SENT_HEADERS = frozenset(
     {
         'host',
@@ -59,15 +59,8 @@ class EndpointSettings:
     Attributes:
         url: Where the API begins, such as `http://localhost:8000/v1`; without user, password or query.
         model: The model's name at the endpoint.
-        template: The prompt.
-        label_words: What prompts call each label, as pairs.
-        label_name: What they call the label.
         attributes: The attributes whose values every label combines; empty where a label is one value.
-        text_name: What they call a text.
-        corpus_description: The line that they may begin with.
         schema: Text for `{schema}`.
-        max_example_tokens: T: no longer text is asked for.
-        temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         requests_at_once: Requests of one source that wait for an answer at the same time.
         timeout: Seconds for an answer to begin, and again for it to end.
@@ -204,7 +197,7 @@ class EndpointSource(TextSource):
         return [None if isinstance(answer, str) else answer for answer in answers]
 
     def _body(self, request: Request, key: RunKey) -> dict[str, Any]:
-        """What is sent: all of it public, or drawn from the key by the request's name."""
+        """The request's body: all of it public, or drawn from the key by the request's name."""
         hashed = int.from_bytes(key.hash('endpoint seed', request.name.encode(), size=8), 'little')
         body = {
             'model': self._settings.model,

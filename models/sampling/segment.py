@@ -18,7 +18,7 @@ from models.sampling.settings import SamplerSettings
 
 
 class Rows(NamedTuple):
-    """What the rows of a micro-batch know of their texts; every array has the rows first."""
+    """State of the texts of a micro-batch; every array has the rows first."""
 
     keys: jax.Array  # [m 2] uint32, of each text's randomness
     tokens: jax.Array  # [m T] int32, as indices into the vocabulary
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """Which tokens may come, and what they lead to. C is V, or fewer."""
+    """Tokens that may come, and their successors. C is V, or fewer."""
 
     columns: jax.Array | None  # [C] int32, the ids that are predicted; None for all V
     table: jax.Array  # [S C] int of `StopRule.table`, whose S is the end

@@ -1,4 +1,4 @@
-"""Where texts come from: public requests in, sampled texts out (METHOD 4e, step 1).
+"""Sources of texts: public requests in, sampled texts out (METHOD 4e, step 1).
 
 No record ever reaches a source. A request holds a declared label and texts that were released, and there is
 no other way in: `Request` refuses anything but texts, and the private types of `models.records` are none.
@@ -13,7 +13,7 @@ from models.privacy.randomness import RunKey
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What one text is asked for: public and released values alone.
+    """Request for one text: public and released values alone.
 
     Attributes:
         name: Unique within the run, such as '0002-000017'; the randomness of the text follows from it.
@@ -41,7 +41,6 @@ class SampledText:
     Attributes:
         text: The text, without what ended it.
         tokens: Tokens that were sampled, with what ended the text; of the run's own tokenizer.
-        truncated: Whether it ended at its length cap.
     """
 
     text: str

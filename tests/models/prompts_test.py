@@ -235,25 +235,6 @@ def test_real_news_is_encoded_as_in_the_whole_string(preset: str) -> None:
     assert not differ
 
 
-@pytest.mark.parametrize('label', LABELS)
-@pytest.mark.parametrize('preset', PRESETS)
-def test_every_turn_that_opens_closes(preset: str, label: str | None) -> None:
-    """The last turn, the model's own, stays open; without labels no marker goes with the label's line."""
-    writer = _writer(preset)
-    for ids in (writer.public_prompt(label), *writer.private_prompts(label, [_context(*TEXTS)])):
-        turns = [int(i) for i in ids if i in (START, END)]
-        assert turns in ([], [START, END, START])
-
-
-@pytest.mark.parametrize('preset', PRESETS)
-def test_a_prompt_without_labels_names_no_label(preset: str) -> None:
-    writer = _writer(preset)
-    shown = [_decode(ids) for ids in writer.private_prompts(None, [_context(*TEXTS)])]
-    shown.append(_decode(writer.public_prompt(None)))
-    for text in shown:
-        assert not any(word in text for word in WORDS.values()) and '{' not in text.replace(SCHEMA, '')[:-1]
-
-
 # -------------------------------------------------------------- private and public
 
 
@@ -409,17 +390,6 @@ def test_a_document_shows_every_text_as_one_line(texts: list[str]) -> None:
         assert writer.texts([answer[:length]]) == [line.replace('\u2581', ' ').strip()]
 
 
-@pytest.mark.parametrize('k', [1, 2])
-@pytest.mark.parametrize('label', LABELS)
-def test_a_document_by_hand(label: str | None, k: int) -> None:
-    head = '' if label is None else f'News Type: {WORDS[label]}\n'
-    begin = 'Headlines of the week, one after another.\n\n'
-    shown = ''.join(f'{head}Title:\n{text}\n\n' for text in ('One and two.', 'Three.')[:k])
-    (ids,) = _writer('document').private_prompts(label, [_context(*(' One\n  and two.\n', 'Three.')[:k])])
-    assert _decode(ids[1:]) == f'{begin}{shown}{head}Title:\n'
-    assert _decode(_writer('document').public_prompt(label)[1:]) == f'{begin}{head}Title:\n'
-
-
 # -------------------------------------------------------------------- the answer
 
 
@@ -473,11 +443,6 @@ def test_texts_begin_with_the_response_prefix(preset: str) -> None:
 def test_a_schema_is_needed_where_a_form_shows_one(preset: str) -> None:
     with pytest.raises(ValueError, match=r'Expected a schema .* Give --schema FILE, or --json-schema FILE\.'):
         dataclasses.replace(_writer(preset), schema=None)
-
-
-@pytest.mark.parametrize('preset', [name for name in PRESETS if 'json' not in name])
-def test_no_schema_is_needed_elsewhere(preset: str) -> None:
-    dataclasses.replace(_writer(preset), schema=None).public_prompt('sports')
 
 
 def test_a_public_prompt_that_does_not_fit_is_refused() -> None:
@@ -559,10 +524,6 @@ def test_each_combination_has_an_instruction_of_its_own(preset: str) -> None:
         # Words open no turn, whatever they are.
         assert [int(i) for i in found[label] if i <= END] == [int(i) for i in found['b|+'] if i <= END]
     assert len({ids.tobytes() for ids in found.values()}) == len(COMBINATIONS)
-
-
-def test_the_presets_without_a_label_are_the_others() -> None:
-    assert set(PRESETS) - set(OF_ATTRIBUTES) == {'pretrained-json', 'instruction-json'}
 
 
 def test_private_prompts_name_every_attribute_of_every_text() -> None:

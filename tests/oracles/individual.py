@@ -94,16 +94,13 @@ class Individual:
         return self.a**2 * self.budget
 
 
-def individual_price(
-    u: Sequence[float], log_p: Sequence[float], mechanism: Individual, *, of_all: bool = False
-) -> mpmath.mpf:
+def individual_price(u: Sequence[float], log_p: Sequence[float], mechanism: Individual) -> mpmath.mpf:
     """ρ_i = ½ min_λ { λ + e^b Σ π (a² − λ)⁺ e^{k₁ h + k₂ h²} } of one context at one step, in 50 digits.
 
     Args:
         u: Votes on the allowed tokens.
         log_p: Log-probabilities of the reference on them, up to a constant.
         mechanism: The settings.
-        of_all: Every λ at which the minimum can be, a² of some token: the least that can be proved so.
     """
     with mpmath.workdps(DIGITS):
         tau, omega, scale = (
@@ -132,8 +129,6 @@ def individual_price(
         powers = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
         levels = [largest * share for share in (0, *(mpmath.mpf(2) ** -power for power in powers))]
         levels.append(sizes[pi.index(max(pi))] ** 2)
-        if of_all:
-            levels = [mpmath.mpf(0), *{x**2 for x in sizes}]
         return (
             min(
                 level + mpmath.fsum(w * (x**2 - level) for w, x in zip(weights, sizes) if x**2 > level)

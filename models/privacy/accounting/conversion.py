@@ -6,6 +6,9 @@ For one order α > 1, D_α <= R gives delta at epsilon (CKS Proposition 12; here
 
 so a curve gives the smallest such delta over all its orders. For a zCDP curve, truncated or not, this
 minimum is found exactly. For a mixture it is searched for among many orders; each of them is a bound.
+
+`rho` is a zCDP cost >= 0, `epsilon` >= 0, `delta` in (0, 1) and `largest_order` the ω of truncated zCDP,
+infinite for zCDP.
 """
 
 import dataclasses
@@ -47,7 +50,7 @@ class RenyiCurve:
 
     @property
     def is_zcdp(self) -> bool:
-        """Whether the curve is ρ-zCDP, one number for every order."""
+        """True if the curve is ρ-zCDP, one number for every order."""
         return not self.sampled and math.isinf(self.largest_order)
 
     def rho_at(self, order: float) -> float:
@@ -61,22 +64,14 @@ class RenyiCurve:
         return math.fsum((self.rho, *sampled))
 
     def epsilon(self, delta: float) -> float:
-        """Smallest epsilon at delta that the curve gives at any of its orders.
-
-        Args:
-            delta: In (0, 1).
-        """
+        """Smallest epsilon at delta that the curve gives at any of its orders."""
         if not self.sampled:
             return epsilon_from_rho(self.rho, delta, largest_order=self.largest_order)
         _check_delta(delta)
         return self._least(lambda order: epsilon_at_order(order, order * self.rho_at(order), delta))
 
     def delta(self, epsilon: float) -> float:
-        """Smallest delta at epsilon that the curve gives at any of its orders.
-
-        Args:
-            epsilon: >= 0.
-        """
+        """Smallest delta at epsilon that the curve gives at any of its orders."""
         if not self.sampled:
             return delta_from_rho(self.rho, epsilon, largest_order=self.largest_order)
         if not epsilon >= 0:
@@ -117,7 +112,7 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether the library says more than that a sum did not converge, for which another is taken."""
+    """False for the library's warning of a sum that did not converge: another is taken for it."""
     return 'failed to converge' not in record.getMessage()
 
 
@@ -142,13 +137,7 @@ def _delta_at_order(order: float, divergence: float, epsilon: float) -> float:
 
 
 def optimal_order(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
-    """The order at which ρ-zCDP converts best at delta, so that `epsilon_at_order` gives `epsilon_from_rho`.
-
-    Args:
-        rho: > 0.
-        delta: In (0, 1).
-        largest_order: ω of truncated zCDP; infinite for zCDP.
-    """
+    """The order at which ρ-zCDP converts best at delta: `epsilon_at_order` then gives `epsilon_from_rho`."""
     _check_largest_order(largest_order)
     if not (rho > 0 and math.isfinite(rho)):
         raise ValueError(f'Expected a finite rho > 0, got rho={rho!r}. Nothing has no best order.')
@@ -163,14 +152,6 @@ def delta_from_rho(rho: float, epsilon: float, *, largest_order: float = math.in
 
     The logarithm of the objective has derivative (2α−1)ρ − ε + log(1 − 1/α), which
     increases in α, so its only root gives the infimum; if the root lies above ω, ω gives it.
-
-    Args:
-        rho: zCDP cost, >= 0.
-        epsilon: >= 0.
-        largest_order: ω of truncated zCDP; infinite for zCDP.
-
-    Returns:
-        delta in [0, 1].
     """
     if not (rho >= 0 and epsilon >= 0):
         raise ValueError(f'Expected rho >= 0 and epsilon >= 0, got rho={rho}, epsilon={epsilon}.')
@@ -210,11 +191,6 @@ def epsilon_closed_form(rho: float, delta: float, *, largest_order: float = math
 
     It is αρ + log(1/δ)/(α − 1) at its best order α. For truncated zCDP, ω replaces an α above it
     (BDRS Lemma 6).
-
-    Args:
-        rho: zCDP cost, >= 0.
-        delta: In (0, 1).
-        largest_order: ω of truncated zCDP; infinite for zCDP.
     """
     _check_delta(delta)
     _check_largest_order(largest_order)
@@ -225,13 +201,7 @@ def epsilon_closed_form(rho: float, delta: float, *, largest_order: float = math
 
 
 def epsilon_from_rho(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
-    """Smallest epsilon with `delta_from_rho(rho, epsilon) <= delta`.
-
-    Args:
-        rho: zCDP cost, >= 0.
-        delta: In (0, 1).
-        largest_order: ω of truncated zCDP; infinite for zCDP.
-    """
+    """Smallest epsilon with `delta_from_rho(rho, epsilon) <= delta`."""
     from scipy import optimize
 
     _check_delta(delta)
@@ -259,11 +229,6 @@ def epsilon_from_rho(rho: float, delta: float, *, largest_order: float = math.in
 
 def rho_from_epsilon(epsilon: float, delta: float, *, largest_order: float = math.inf) -> float:
     """Largest rho whose `epsilon_from_rho(rho, delta)` is at most epsilon.
-
-    Args:
-        epsilon: > 0.
-        delta: In (0, 1).
-        largest_order: ω of truncated zCDP; infinite for zCDP.
 
     Raises:
         ValueError: A value is out of range, or ω is so small that no rho > 0 gives epsilon at delta.

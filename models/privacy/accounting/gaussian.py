@@ -59,7 +59,7 @@ def gaussian_rho(released: Iterable[events.DpEvent], failure: float) -> float | 
 
 
 def needs_failure(released: Iterable[events.DpEvent]) -> bool:
-    """Whether one of these releases draws a sample, so that `gaussian_rho` needs a failure above zero."""
+    """True if one of these releases draws a sample, so that `gaussian_rho` needs a failure above zero."""
     return any(
         isinstance(leaf, events.PoissonSampledDpEvent) and leaf.sampling_probability < 1
         for leaf, _ in losses.leaves(released)

@@ -22,7 +22,7 @@ from models.privacy.accounting import normal_pair, run_cost
 _SMOOTHING = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Times a, from where the bound is lowered. The first is enough, but for little noise.
 _STARTS = (2.0, 1.5, 1.2, 1.1, 1.05, 1.02)
-# What float64 rounds in the bound is far below this share of it.
+# Float64 rounding in the bound is far below this share of it.
 _ROUNDING = 1e-12
 # Distance between two losses of a distribution, and the same as a share of epsilon where that is more.
 _INTERVAL = 1e-4
@@ -87,7 +87,7 @@ def dominating_noise_multiplier(leaf: 'Leaf') -> float | None:
 
 
 def is_as_gaussian(leaf: Leaf | None) -> bool:
-    """Whether sums take an event as the Gaussian that dominates it; of a count that would be dearer."""
+    """True if sums take an event as the Gaussian that dominates it; for a count that would be dearer."""
     return isinstance(leaf, events.GaussianDpEvent | events.DiscreteGaussianVectorDpEvent)
 
 
@@ -155,12 +155,7 @@ def _epsilon_of_leaves(leaves: tuple[tuple[Leaf, int], ...], delta: float, inter
 
 
 def distribution(counted: Iterable[tuple[Leaf, int]], interval: float) -> Any:
-    """The distribution of all losses together, in both directions; None where one event has none.
-
-    Args:
-        counted: Events, and how often each is there.
-        interval: Distance between two losses.
-    """
+    """The distribution of all losses together, in both directions; None where one event has none."""
     # Not at the top: the library takes a second to import.
     from dp_accounting import pld
 

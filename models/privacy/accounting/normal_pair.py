@@ -23,12 +23,7 @@ def delta_of_gaussian(rho: float, epsilon: float | np.ndarray) -> np.ndarray:
 
 
 def epsilon_from_gaussian(rho: float, delta: float) -> float:
-    """The least ε at δ of a Gaussian mechanism of μ = √(2ρ), rounded upwards.
-
-    Args:
-        rho: μ²/2 >= 0.
-        delta: In (0, 1).
-    """
+    """The least ε at δ of a Gaussian mechanism of μ = √(2ρ), rounded upwards."""
     if rho == 0 or float(delta_of_gaussian(rho, 0.0)) <= delta:
         return 0.0
     high = 1.0
@@ -38,12 +33,7 @@ def epsilon_from_gaussian(rho: float, delta: float) -> float:
 
 
 def rho_from_gaussian(epsilon: float, delta: float) -> float:
-    """The largest μ²/2 of a Gaussian mechanism within (epsilon, delta), rounded downwards.
-
-    Args:
-        epsilon: > 0.
-        delta: In (0, 1).
-    """
+    """The largest μ²/2 of a Gaussian mechanism within (epsilon, delta), rounded downwards."""
     high = 1.0
     while float(delta_of_gaussian(high, epsilon)) <= delta:
         high *= 2

@@ -28,7 +28,7 @@ NeighboringRelation = Literal['add-or-remove-one']
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCost:
-    """What a run costs, stage by stage. All fields are public.
+    """The cost of a run, stage by stage. Public.
 
     Every stage is charged, whatever its output. Nothing here depends on the records.
 

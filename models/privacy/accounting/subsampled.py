@@ -66,12 +66,6 @@ def interval_of_steps(
 
     It grows with epsilon: where that is 1000, losses a ten-thousandth apart are tens of millions, and take
     minutes. Whatever it is, the result is an upper bound.
-
-    Args:
-        sampling_probability: q in (0, 1].
-        noise_multiplier: z > 0.
-        steps: T >= 1.
-        delta: In (0, 1).
     """
     # T D₂ + log(1/δ), an upper bound on epsilon that takes no time; D₂ = log(1 + q² (e^(1/z²) − 1)).
     square = noise_multiplier**-2
@@ -96,7 +90,7 @@ def interval_of_steps(
 
 
 def is_same(stated: float, computed: float) -> bool:
-    """Whether an epsilon is one that was computed here, by whatever version of the code and the libraries.
+    """True if an epsilon was computed here, by any version of the code and the libraries.
 
     Earlier versions had the losses of a large epsilon less far apart.
     """
@@ -119,13 +113,6 @@ def deltas_of_steps(
     """Smallest delta at each epsilon of `epsilon_of_steps`' mechanism: its whole curve, for an audit.
 
     Upper bounds too, in steps of the loss that are ten times as wide.
-
-    Args:
-        sampling_probability: q in (0, 1].
-        noise_multiplier: z > 0.
-        steps: T >= 1.
-        epsilons: Not negative.
-        sigma: As for `epsilon_of_steps`.
     """
     found = _composed(sampling_probability, noise_multiplier, steps, sigma)
     return [float(found.get_delta_for_epsilon(epsilon)) for epsilon in epsilons]
@@ -174,13 +161,6 @@ def solve_noise_multiplier(
     *, sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None = None
 ) -> float:
     """The smallest noise multiplier that keeps `steps` within (epsilon, delta), to a thousandth.
-
-    Args:
-        sampling_probability: q in (0, 1].
-        steps: T >= 1.
-        epsilon: Target, > 0.
-        delta: Target, in (0, 1).
-        sigma: As for `epsilon_of_steps`: the target pays for these counts too.
 
     Returns:
         z, a number of five digits with `epsilon_of_steps(q, z, steps, delta, sigma) <= epsilon`.

@@ -137,7 +137,7 @@ class Aggregate(abc.ABC):
 
     @abc.abstractmethod
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about it: cost, sensitivity, assumptions and limits."""
+        """Facts for a report: cost, sensitivity, assumptions and limits."""
 
     def token_losses(
         self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers
@@ -219,7 +219,7 @@ def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float
 
 
 def candidate_facts(params: PublicNumbers, slack: str = '') -> tuple[str, ...]:
-    """What a report states about `public_top_k`; nothing if it is not set.
+    """Facts about `public_top_k` for a report; none if it is not set.
 
     Args:
         params: The mechanism.
@@ -250,16 +250,7 @@ def bounded_facts(
     enforced: tuple[str, ...],
     sources: tuple[str, ...] = (),
 ) -> Facts:
-    """The facts of an aggregate whose components one unit moves by at most c/s (PP Lemma 4).
-
-    Args:
-        aggregate: With a price in advance, in zCDP.
-        params: The mechanism.
-        explanation: What is paid for.
-        quantity: What one unit moves.
-        enforced: Assumptions of the proof that the code enforces.
-        sources: Where it was published.
-    """
+    """The facts of an aggregate whose components one unit moves by at most c/s (PP Lemma 4)."""
     r, s, moved = params.private_token_cap, params.batch_size, aggregate.sensitivity(params)
     two = '2' if params.change.value > 1 else ''
     c, tau = format_exact(params.clip_bound), format_exact(params.temperature)
@@ -292,9 +283,5 @@ def exponential_mechanism_event(sensitivity: float, temperature: float) -> event
 
     The sample is the exponential mechanism with utility z/τ, of sup-norm sensitivity Δ = Δz/τ.
     It is 2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (PP Lemma 4; Cesar and Rogers 2021).
-
-    Args:
-        sensitivity: Δz, in nats.
-        temperature: τ.
     """
     return events.ZCDpEvent(rho=0.5 * (sensitivity / temperature) ** 2)

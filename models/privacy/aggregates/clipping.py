@@ -60,14 +60,10 @@ def probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Ar
     Formal guarantee: every row of the result is non-negative and of a mass of at most 1
     (but for rounding), for any input. A row that is not finite has mass 0, and so has a column that is
     not counted.
-
-    Args:
-        logits: `[..., V]`.
-        counted: `[V]` bool.
     """
     top, finite = row_tops(logits, counted)
     weights = jnp.exp(logits.astype(jnp.float32) - top)
-    # Of what is no number, or above the top, there is nothing to be divided.
+    # Weights that are no number, or above that of the top, become 0.
     weights = jnp.where(weights <= 1, weights, 0.0)
     if counted is not None:
         weights = jnp.where(counted, weights, 0.0)
@@ -100,7 +96,7 @@ def clip_difference(
     """
     difference = log_probabilities(logits, counted) - log_probabilities(public_logits, counted)
     finite = row_tops(logits, counted)[1] & row_tops(public_logits, counted)[1]
-    # Of logits further apart than float32 reaches, and of columns that are not counted, both
+    # Logits further apart than float32 reaches, and columns that are not counted: both
     # logarithms are −∞. The bound is each element's own, whatever became of its row's normaliser.
     defined = finite & ~jnp.isnan(difference)
     return jnp.where(defined, jnp.clip(difference, -clip_bound, clip_bound), 0.0)

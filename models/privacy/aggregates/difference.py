@@ -82,7 +82,7 @@ class Difference(aggregate.Aggregate):
         return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
 
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about clipped differences (METHOD 4b)."""
+        """Facts about clipped differences for a report (METHOD 4b)."""
         vocabulary = aggregate.candidate_facts(params, ' minus 2c/s (Top-k+)') or (
             'Text is made of tokens within a fixed range below the most likely public one, a function of '
             'public values alone.',

@@ -104,7 +104,7 @@ class IndividualDifference(aggregate.Aggregate):
         """None: only the whole stream has a price, a token has none (`accounting.generation_event`)."""
 
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about individual accounting (METHOD 4d)."""
+        """Facts about individual accounting for a report (METHOD 4d)."""
         assert params.context_budget is not None
         event = accounting_of(params)
         budget, omega = format_exact(params.context_budget), format_exact(event.omega)
@@ -171,7 +171,7 @@ def accounting_of(params: PublicNumbers) -> events.TruncatedZCDpEvent:
 
 
 def _widest(params: PublicNumbers) -> float:
-    """How far below the best public logit a token may be, in nats, so that scores stay resolvable."""
+    """The largest distance of a token below the best public logit, in nats, with resolvable scores."""
     return 2 * MAX_CLIP_OVER_TEMPERATURE * params.temperature
 
 

@@ -63,7 +63,7 @@ class Mean(aggregate.Aggregate):
         return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
 
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about the clipped mean (PP equation 1)."""
+        """Facts about the clipped mean for a report (PP equation 1)."""
         return aggregate.bounded_facts(
             self,
             params,

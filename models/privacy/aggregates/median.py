@@ -72,7 +72,7 @@ class Median(aggregate.Aggregate):
         """None: the cost of a token depends on the records."""
 
     def facts(self, params: PublicNumbers) -> Facts:
-        """What a report states about a loss that is known only afterwards (CL 4.2; METHOD 5)."""
+        """Facts for a report about a loss that is known only afterwards (CL 4.2; METHOD 5)."""
         places = 'two places' if params.change.value > 1 else 'one place'
         return Facts(
             statement='ex-post',

@@ -43,26 +43,14 @@ def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
 
 
 def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:
-    """epsilon of several runs on the same records: the least that their losses or their curves give.
-
-    Args:
-        costs: Of each run, by stage.
-        delta: In (0, 1).
-    """
+    """epsilon of several runs on the same records: the least that their losses or their curves give."""
     return accounting.epsilon_of_events([event for of_run in costs for event in of_run.values()], delta)
 
 
 def epsilon_with(
     alone: float, own: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float
 ) -> float:
-    """epsilon of a run and of the releases that went into it.
-
-    Args:
-        alone: That of the run alone, at `delta`.
-        own: What it cost by stage.
-        releases: Those whose costs add up with it.
-        delta: In (0, 1).
-    """
+    """epsilon of a run and of the releases that went into it."""
     if not releases:
         return alone
     return max(alone, epsilon_together([own, *(of.costs for of in releases)], delta))

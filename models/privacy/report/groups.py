@@ -58,7 +58,7 @@ class CenterCounts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """Where the clusters of a run come from, and what they cost. All of it is public.
+    """The source of a run's clusters and their cost. Public.
 
     Attributes:
         counts_rho: zCDP cost of `center_counts`.
@@ -117,7 +117,7 @@ class CellCounts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """Which values of declared fields examples are given, and by which counts. All of it is public.
+    """Values of declared fields that examples are given, and their counts. Public.
 
     Attributes:
         fields: The fields, properties of the run's JSON Schema.

@@ -12,13 +12,13 @@ from models.privacy.events import DpEvent
 BUDGET_SLACK = 1e-12
 # By how much a sum of losses on a grid may lie above what it stands for, as a share and beyond it.
 _GRID = 1e-3
-# Of an epsilon that was given, and that of the rho which it allows.
+# Relative difference of a given epsilon and that of the rho which it allows.
 _SAME = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
-    """What the ledger says of a run: the runs on the dataset up to this one, and their sum.
+    """The ledger's entry of a run: the runs on the dataset up to this one, and their sum.
 
     A function of what was charged up to this run alone, so it stays the same whatever
     is charged later, and a resumed run gives the same report. All of it is public.
@@ -90,7 +90,7 @@ class LedgerEntry:
 
     @property
     def is_by_rho(self) -> bool:
-        """Whether `epsilon_after` is that of `rho_after`, and not a smaller one of the losses."""
+        """True if `epsilon_after` is that of `rho_after`, and not a smaller one of the losses."""
         by_rho = accounting.epsilon_from_rho(self.rho_after, self.delta)
         return self.epsilon_after >= by_rho * (1 - _SAME)
 

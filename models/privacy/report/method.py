@@ -16,7 +16,7 @@ from models.privacy.report import composition
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodFacts(abc.ABC):
-    """What a run did with the records. All of it is public.
+    """The use that a run made of the records. Public.
 
     Each method is a class with a tag, and a folder of templates of that name with all of its sentences.
 
@@ -42,12 +42,12 @@ class MethodFacts(abc.ABC):
 
     @property
     def reads_records(self) -> bool:
-        """Whether the run read records. One that did not adds no cost to that of `releases[0]`."""
+        """True if the run read records. One that did not adds no cost to that of `releases[0]`."""
         return True
 
     @property
     def counts_groups(self) -> bool:
-        """Whether each group of the plan has a noisy count that is paid for."""
+        """True if each group of the plan has a noisy count that is paid for."""
         return False
 
     @property
@@ -62,7 +62,7 @@ class MethodFacts(abc.ABC):
 
     @property
     def statement(self) -> Statement:
-        """What kind of statement the run makes."""
+        """The kind of statement that the run makes."""
         return 'differential privacy'
 
     @property
@@ -77,7 +77,7 @@ class MethodFacts(abc.ABC):
 
     @property
     def rho_per_private_token(self) -> float | None:
-        """What one more private token per batch would cost; None where tokens have no price of their own."""
+        """The price of one more private token per batch; None where tokens have no price of their own."""
         return None
 
     @property
@@ -87,12 +87,12 @@ class MethodFacts(abc.ABC):
 
     @property
     def stages(self) -> tuple[RhoStage, ...]:
-        """What it paid for."""
+        """The stages that were paid for."""
         return tuple(stage for part in self.parts for stage in part.stages)
 
     @property
     def sensitivities(self) -> tuple[Sensitivity, ...]:
-        """How far one unit moves each quantity."""
+        """The sensitivity of each quantity to one unit."""
         return tuple(row for part in self.parts for row in part.sensitivities)
 
     def figures(self, delta: float) -> dict[str, Any]:

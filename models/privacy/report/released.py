@@ -24,7 +24,7 @@ from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredT
 from models.privacy.report.tuned import Tuned
 from models.privacy.report.voted import Voted
 
-# What a run did with the records, by its tag.
+# Methods of a run, by tag.
 Described = Annotated[Predicted | Tuned | Voted, codec.Tagged('kind')]
 RELEASABLE: Final = 'Anyone may read this report.'
 # Fields with sentences, which `models.privacy.report.words` writes.
@@ -157,7 +157,7 @@ class PrivacyReport:
             ledger.check_charge(self.ledger, self.method.costs.values())
 
     def _is_same(self, stated: Any, computed: Any) -> bool:
-        """Whether a figure is the one that was computed here, but for the last digits of another machine."""
+        """True if a figure is the one computed here, but for the last digits of another machine."""
         if isinstance(computed, float) and isinstance(stated, float):
             costs = [self.method.costs, *(release.costs for release in self.counted)]
             if any(accounting.curve_of(event).sampled for of_run in costs for event in of_run.values()):
@@ -174,7 +174,7 @@ class PrivacyReport:
 
     @property
     def reads_records(self) -> bool:
-        """Whether the run read records."""
+        """True if the run read records."""
         return self.method.reads_records
 
     @property
@@ -206,7 +206,7 @@ class PrivacyReport:
 
     @property
     def together(self) -> composition.Guarantee | None:
-        """Of all runs of the ledger so far and of `outside`; None without a ledger."""
+        """Epsilon of all runs of the ledger so far and of `outside`; None without a ledger."""
         if self.ledger is None:
             return None
         if self.outside:
@@ -215,12 +215,12 @@ class PrivacyReport:
 
     @property
     def has_noisy_counts(self) -> bool:
-        """Whether the sizes of the groups were counted with noise."""
+        """True if the sizes of the groups were counted with noise."""
         return all(group.noisy_count is not None for group in self.plan)
 
     @property
     def has_texts(self) -> bool:
-        """Whether the run wrote a corpus: one that trains an adapter alone plans no batch of texts."""
+        """True if the run wrote a corpus: one that trains an adapter alone plans no batch of texts."""
         return any(group.batches for group in self.plan)
 
     @property
@@ -274,7 +274,7 @@ class PrivacyReport:
 
 
 def _states_the_same(stated: Any, computed: Any) -> bool:
-    """Whether two stages or sensitivities have the same numbers; sentences are those of whoever wrote."""
+    """True if two stages or sensitivities have the same numbers; sentences may differ."""
     return type(stated) is type(computed) and all(
         stated_number == number
         or (isinstance(number, float) and math.isclose(stated_number or 0.0, number, rel_tol=1e-9))

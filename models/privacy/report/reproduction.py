@@ -83,7 +83,7 @@ def _in_zcdp(parts: Sequence[Reproduction], delta: float) -> str:
 
 
 def _is_by_losses(costs: Iterable[DpEvent], delta: float) -> bool:
-    """Whether epsilon of these is that of their losses, and not that of their curves."""
+    """True if epsilon of these is that of their losses, and not that of their curves."""
     costs = list(costs)
     curve = accounting.compose(map(accounting.curve_of, costs))
     if curve.sampled:
@@ -92,14 +92,7 @@ def _is_by_losses(costs: Iterable[DpEvent], delta: float) -> bool:
 
 
 def _by_losses(rows: Rows, delta: float, lines: Sequence[str] = (), printed: str = '') -> str:
-    """Lines for epsilon of the losses of all rows together.
-
-    Args:
-        rows: The costs.
-        delta: At which epsilon holds.
-        lines: Further lines before them.
-        printed: What of these is printed too.
-    """
+    """Lines for epsilon of the losses of all rows together."""
     leaves = [(name, *leaf) for name, costs in rows for leaf in losses.leaves(costs.values())]
     if all(losses.is_as_gaussian(leaf) for _, leaf, _ in leaves):
         gaussians = [

@@ -91,7 +91,7 @@ class ExPostLosses:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpendingOfBatch:
-    """What the contexts of one batch spent. Restricted to the curator.
+    """Spending of the contexts of one batch. Restricted to the curator.
 
     Attributes:
         stream_tokens: Tokens of its stream, without forced ones, like all places in it below.
@@ -111,7 +111,7 @@ class SpendingOfBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContextSpending:
-    """What contexts spent of their budget B (METHOD 4d). Restricted to the curator.
+    """Spending of contexts from their budget B (METHOD 4d). Restricted to the curator.
 
     Attributes:
         share_spent_deciles: What contexts spent, as shares of B: the least, the nine deciles and the
@@ -230,7 +230,7 @@ def _place_loss(losses: Sequence[float]) -> PlaceLoss:
 
 
 def context_spending(spending: Sequence[BatchSpending], params: MechanismParams) -> ContextSpending:
-    """How the contexts of a run spent their budgets, from the spending of its batches.
+    """Spending of the contexts of a run, from that of its batches.
 
     Args:
         spending: One entry for each planned batch, in any order.

@@ -24,9 +24,6 @@ def sections(report: PrivacyReport) -> Mapping[str, tuple[str, ...]]:
 
     The fields of `models.privacy.report.released.SENTENCES` and `LISTS` are sections. Others are for pages
     alone, and may have no item.
-
-    Args:
-        report: Of its sentences none is read.
     """
     noisy_rho = math.fsum(stage.rho or 0.0 for stage in report.stages)
     one = report.unit_noun
@@ -44,7 +41,7 @@ def sections(report: PrivacyReport) -> Mapping[str, tuple[str, ...]]:
 
 
 def macro(name: str, *arguments: typing.Any) -> str:
-    """What a macro of shared/macros.jinja says."""
+    """The text of a macro of shared/macros.jinja."""
     module = _environment().get_template('shared/macros.jinja').module
     return ' '.join(str(getattr(module, name)(*arguments)).split())
 

@@ -41,7 +41,7 @@ def test_products_are_those_of_content_and_form() -> None:
     )
     off = np.abs(vectors @ vectors.T - expected)
     assert np.median(off) < 1e-6 and off.max() < 0.1
-    # Of another share they are others.
+    # Another share leads to others.
     assert np.median(np.abs(vectors @ vectors.T - content @ content.T)) > 0.01
 
 

@@ -23,7 +23,7 @@ from tests.models.decoders.device_test import ARM, EPYC, OLD
 
 pytestmark = pytest.mark.heavy
 
-# Of the package, in float32.
+# The package's weights, in float32.
 FINGERPRINT = 'fab876d0c5fb7ff6eebc3fdf1d99f2d9f4a2cfc56861c3f205d67960cbc19964'
 DTYPES = ['float32', 'bfloat16', 'int8']
 

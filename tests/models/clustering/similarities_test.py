@@ -18,7 +18,7 @@ def test_similarities_equal_their_twin(dimensions: int) -> None:
     # The largest product of all, and two that only the last bits tell apart.
     records[0] = candidates[0]
     candidates[1] = np.nextafter(candidates[0], np.float32(0))
-    # What is of length 1 up to float32 may move in its last bit when it is scaled again.
+    # Vectors of length 1 up to float32 may move in their last bit when they are scaled again.
     records, candidates = unit_rows(records), unit_rows(candidates)
     found = similarities(quantized(records), quantized(candidates))
     again = unit_rows(records), unit_rows(candidates)
@@ -40,7 +40,7 @@ def test_a_row_does_not_move_with_its_company(rows: int) -> None:
 
 
 def test_a_product_of_float32_does_move() -> None:
-    """What the whole numbers are for: the same test fails on plain vectors."""
+    """The purpose of whole numbers: the same test fails on plain vectors."""
     records, candidates = _units(33, 384, 2), _units(33, 384, 3)
     order = np.random.default_rng(0).permutation(384)
     assert (records @ candidates.T != records[:, order] @ candidates[:, order].T).any()

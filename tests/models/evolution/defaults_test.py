@@ -11,7 +11,7 @@ from models.evolution.defaults import defaults, nearest_for, votes_of_candidate
 @pytest.mark.parametrize(
     ('records', 'labels', 'noise_scale', 'candidates', 'low', 'high'),
     [
-        # What was measured to be best, and its neighbours that were as good.
+        # Settings that measured best, and their neighbours that were as good.
         (8000, 4, 3.67, 509, 15, 127),
         (8000, 4, 11.0, 509, 42, 127),
         (5452, 6, 3.57, 416, 13, 34),

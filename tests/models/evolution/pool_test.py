@@ -22,7 +22,7 @@ def test_rounds_and_children_stand_in_their_order() -> None:
     assert (found.vectors == np.concatenate([second.vectors, vectors])).all()
     assert (found.votes == np.concatenate([second.votes, np.zeros((2, 1))], axis=1)).all()
     assert found.totals.tolist() == [104.0, 104.0]
-    # What each round says of every text, added up
+    # Votes of each round for every text, added up
     expected = sum(VoteField.of(of.votes, of.vectors, 1.0).at(found.vectors) for of in (first, second))
     assert found.expected == pytest.approx(expected)
     assert found.labels[:10].tolist() == [0] * 5 + [1] * 5

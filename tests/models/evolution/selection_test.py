@@ -1,4 +1,4 @@
-"""What becomes of released votes: fields, labels, survivors and parents against their slow twins."""
+"""Selection by released votes: fields, labels, survivors and parents against their slow twins."""
 
 import fractions
 

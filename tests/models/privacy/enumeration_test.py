@@ -139,11 +139,11 @@ def _run_ours(family: Family, params: MechanismParams, masks: np.ndarray | None 
 def our_steps(
     family: Family, params: MechanismParams, masks: np.ndarray | None = None
 ) -> dict[tuple[int, ...], oracles.Steps]:
-    """What our float32 functions make of every dataset of a family, with narrowed masks `[N, V]`."""
+    """Results of our float32 functions for every dataset of a family, with narrowed masks `[N, V]`."""
     scores, distances = map(np.asarray, _run_ours(family, params, masks)[:2])
     distances = samples.distance_of(distances, params)
     allowed = np.isfinite(scores)
-    # What may be sampled is the same whatever a dataset holds.
+    # The tokens that may be sampled are the same for every dataset.
     assert (allowed == allowed[:1]).all() and (masks is None or not (allowed & ~masks).any())
     public = family.public.astype(np.float64) / params.public_temperature
     public = oracles.log_softmax(np.where(allowed[0], public, -np.inf))
@@ -542,7 +542,7 @@ def test_no_output_of_a_median_batch_loses_more_than_it_reports(name: str, examp
     pairs = family.added() + (family.replaced() if examples_per_context > 1 else [])
     reported = _reported(family, params, stop)
     assert _worst_over_loss(pairs, logs, reported) <= SLACK
-    # Of some batch of three or more the ranges are narrower than the clip range, and it shows.
+    # Some batch of three or more has ranges are narrower than the clip range, and it shows.
     widest = max(reported[d].max() for d in family.datasets)
     assert min(reported[d].max() for d in family.datasets if len(d) >= 3) < 0.9 * widest
 
@@ -573,7 +573,7 @@ def test_wrong_medians_lose_more_than_they_report(name: str, wrong: str) -> None
         }
     else:
         steps = oracle_steps(family, settings)
-    # Of fewer than three contexts the whole clip range is reported, which covers much.
+    # Fewer than three contexts report the whole clip range, which covers much.
     large = [pair for pair in pairs if min(map(len, pair)) >= 3]
     assert _worst_over_loss(large, distributions(family, steps, settings), reported) > 0.05
 

@@ -92,7 +92,7 @@ def test_losses_hold_their_digits_at_the_widest_range(c: float, tau: float) -> N
 
 
 def test_a_small_loss_is_not_lost_among_large_sums() -> None:
-    """Of a range of 1e-6 the losses keep four digits, where a difference of two logarithms keeps none."""
+    """Losses of a range of 1e-6 keep four digits, where a difference of two logarithms keeps none."""
     vocab = 4096
     rng = np.random.default_rng(0)
     middle = rng.uniform(-1, 1, vocab).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a part may tell a report: a weaker statement has words, a price can be worked out again."""
+"""Facts that a part may tell a report: a weaker statement has words, a price can be worked out again."""
 
 import re
 

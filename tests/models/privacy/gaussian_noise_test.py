@@ -50,7 +50,7 @@ def test_noise_is_the_rounded_draw(scale: float) -> None:
     expected = [slow.rounded(scale, slow.deviate(int(word), MORE)) for word in words]
     np.testing.assert_array_equal(found, expected)
     if scale == 2.0**40:
-        # Of float64 alone some would be wrong.
+        # Float64 alone would get some wrong.
         assert (np.rint(scale * normal(words)) != expected).any()
         # Draws of the tail are asked for their words once more.
         in_tail = int((words & np.uint64(2**63 - 1) < 2**43).sum())

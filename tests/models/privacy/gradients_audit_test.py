@@ -109,12 +109,12 @@ def noise_by_micro_batch(with_canary: bool, key: RunKey, params: gradients.Tunin
 
 
 def direction(release: np.ndarray) -> float:
-    """How far it lies in the canary's direction."""
+    """Its component in the canary's direction."""
     return float(release[0])
 
 
 def energy(release: np.ndarray) -> float:
-    """How much noise there is."""
+    """The amount of noise."""
     return float(np.square(release).sum())
 
 

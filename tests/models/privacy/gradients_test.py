@@ -86,7 +86,7 @@ def test_without_clipping_one_unit_moves_it_further() -> None:
 
 
 def test_clipping_each_record_by_itself_moves_it_further() -> None:
-    """What the name of the unit is for: three records of one user, clipped one by one."""
+    """The purpose of a unit's name: three records of one user, clipped one by one."""
     of_record = jax.jit(gradients.clipped_sum(loss, CLIP_NORM))
     found = of_record(PARAMETERS, jnp.float32(1.0), UNITS[2][:, None], is_padding_example=np.zeros(3, bool))
     leaves = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
@@ -221,7 +221,7 @@ def test_noise_is_a_function_of_run_and_step() -> None:
 
 
 def test_noise_is_drawn_in_pieces_of_words_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What spans pieces is normal, no number comes twice, and little more than the result is held."""
+    """Noise across pieces is normal, no number comes twice, and little more than the result is held."""
     monkeypatch.setattr(gradients, '_DRAWN_AT_A_TIME', 1_000)
     found = noise_of(KEY, 'run', 5, 250_300)
     assert stats.kstest(found, stats.norm(scale=0.6 * RADIUS).cdf).pvalue > 1e-6

@@ -1,4 +1,4 @@
-"""What a guess may become: Bayes' rule never passes it, one pair of worlds reaches it, and delta is in it."""
+"""The largest guess after a release: Bayes' rule never passes it, one pair of worlds reaches it."""
 
 import doctest
 import fractions

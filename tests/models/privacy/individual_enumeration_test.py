@@ -374,6 +374,6 @@ def test_the_budget_is_nearly_used_up(tau: float) -> None:
     for worth, least in ((1.0, 0.99), (3.0, 0.99), (2.999, 0.66)):
         enough = dataclasses.replace(settings, budget=worth * one)
         found = worst_excess(family.added(), twins(family, enough), enough.budget, enough.omega)
-        # Of so small a divergence float64 leaves fewer digits.
+        # A divergence so small has fewer digits in float64.
         assert least < found <= 1 + 1e-6
         assert worst_excess(family.added(), twins(family, enough), enough.budget / 2, enough.omega) > 1.2

@@ -141,7 +141,7 @@ def long_enough(name: str) -> tuple[Family, MechanismParams, np.ndarray, oracles
     logits = family.logits.copy()
     logits[0] = np.array([3.0, 1.0, 0.0, -0.5], np.float32) * params.clip_bound
     family = dataclasses.replace(family, logits=logits)
-    # What follows an end is seen.
+    # Tokens after an end are seen.
     params = dataclasses.replace(params, max_private_tokens=PRIVATE + (not params.uses_sparse_vector))
     rule = StopRule.of(VOCAB, tokens=STOP.tokens, texts=STOP.texts, token_bytes=[b'', b'b', b'c', b'd'])
     constraint = LongEnough.held(Vocabulary.of(np.ones(VOCAB, bool)), rule, LEAST)

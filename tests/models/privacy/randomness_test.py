@@ -194,7 +194,7 @@ def test_numbers_of_thousands_of_scales_fit() -> None:
     digits = len(randomness._digit_odds(scale))
     drawn = np.zeros((1, 2, digits), np.uint64)
     drawn[0, 1] = 2**64 - 1
-    # Of digits so rare that 0 is undecided, further words of 0 decide.
+    # Digits so rare that 0 is undecided: further words of 0 decide.
     found = randomness.discrete_laplace(
         scale, 1, lambda *name, count: np.zeros(count, np.uint64) if name else drawn.ravel()
     )

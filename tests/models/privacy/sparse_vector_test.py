@@ -19,7 +19,7 @@ from models.privacy import sparse_vector
 from models.privacy.params import MechanismParams
 from tests import samples
 
-# Of a distance's scale, 2σ, and of the threshold's: few quanta, since a context moves a distance by so many.
+# Scales of a distance, 2σ, and of the threshold, in few quanta, since a context moves a distance by so many.
 SCALE, MOVE = 20, 8
 PARAMS = MechanismParams(
     batch_size=1, clip_bound=1.0, temperature=1.0, max_private_tokens=1, max_batch_tokens=9,
@@ -44,7 +44,7 @@ def _passing(distance: int, scale: float = 2 * SCALE) -> np.ndarray:
 
 
 def _log_odds(distances: tuple[int, ...], *, ends: bool, scale: float = 2 * SCALE) -> float:
-    """Of a run of public tokens, and a private one at the end of it where it `ends`."""
+    """A run of public tokens, and a private one at the end of it where it `ends`."""
     product = _odds(SCALE)
     for place, distance in enumerate(distances):
         passing = _passing(distance, scale)
@@ -80,7 +80,7 @@ def test_a_run_costs_at_most_two_moves_over_sigma_and_nearly_all_of_it() -> None
 
 
 def test_a_distance_that_moves_further_than_one_context_should_is_found() -> None:
-    """What a float sum of distances did: its moves are larger than the noise was made for."""
+    """The fault of a float sum of distances: its moves are larger than the noise was made for."""
     assert _worst(MOVE + 2) > 2 * MOVE / SCALE
 
 

@@ -263,7 +263,7 @@ def test_whole_votes_are_exact() -> None:
 @pytest.mark.parametrize('noise_scale', [0.02, 0.25])
 @pytest.mark.parametrize('alpha', [1.25, 2.0, 8.0])
 def test_a_vote_of_quanta_costs_what_theorem_4_says(noise_scale: float, alpha: float) -> None:
-    """Of every shift of one cell D_α is at most α shift²/(2 scale²); over cells both sides add up."""
+    """Every shift of one cell has D_α of at most α shift²/(2 scale²); over cells both sides add up."""
     scale = noise_scale * QUANTA_PER_VOTE
     for named in ([1], [3], [2, 7], [16]):
         _, quanta = text_votes.votes_of_unit([np.arange(number) for number in named])

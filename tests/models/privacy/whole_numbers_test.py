@@ -59,7 +59,7 @@ def test_a_vector_of_any_size_is_clipped_and_a_short_one_is_kept(
 
 
 def test_equal_components_are_the_longest_vector_and_a_float_norm_alone_is_longer() -> None:
-    """Of all components the rounding of the norm goes one way; without its slack some are too long."""
+    """The rounding of the norm goes one way over all components; without its slack some are too long."""
     longest = 0
     for count in (3, 1000, 4097, 10**6):
         found = compiled(1.0)(jnp.full(count, 0.7, jnp.float32))

@@ -48,7 +48,7 @@ def _settings(**changed: Any) -> SamplerSettings:
 
 
 def _requests(count: int) -> list[Request]:
-    """Of three labels, every third with examples."""
+    """Three labels, every third with examples."""
     shown = (('so',), ('as it is', 'was'))
     return [
         Request(
@@ -122,7 +122,7 @@ WORDS = [first + rest for first in ('ab', 'ab;', 'q') for rest in ('', 'c', 'cd'
 
 @pytest.mark.parametrize('least', [0, 4])
 def test_with_a_structure_each_row_is_in_a_state_of_its_own(least: int) -> None:
-    """What the structure ends before the least number of tokens ends there."""
+    """A text that the structure ends before the least number of tokens ends there."""
     settings = _settings(
         structure=Structure(regex='(ab;?|q)((cd?|cde;)?|x{12})'), min_example_tokens=least, top_p=0.95
     )

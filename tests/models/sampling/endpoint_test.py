@@ -358,11 +358,6 @@ def test_a_token_that_is_not_there_is_named_by_its_variable(
     assert TOKEN not in str(caught.value)
 
 
-def test_settings_travel_to_workers() -> None:
-    settings = _settings('https://host.example', label_words=(('a', 'Apples'),), schema='{}')
-    assert pickle.loads(pickle.dumps(settings)) == settings
-
-
 @pytest.mark.run
 def test_the_client_is_imported_only_where_it_is_used() -> None:
     code = 'import sys, models.sampling.endpoint; print({"openai", "httpx2"} & set(sys.modules))'
@@ -422,7 +417,7 @@ def test_a_server_of_llama_cpp_writes_texts(llama_url: str, monkeypatch: pytest.
     found = endpoint.sample([*public, around], KEY)
     assert all(one is not None and one.text and '\n' not in one.text and one.tokens <= 24 for one in found)
     assert len(set(_texts(found))) >= 4
-    # What it has read before moves its numbers a little, and so may a text: most are the same.
+    # Texts that it has read before move its numbers a little, and so may a text: most are the same.
     again = endpoint.sample(public, KEY)
     assert sum(one == other for one, other in zip(_texts(again), _texts(found))) >= 2
     assert _texts(endpoint.sample(public, RunKey(bytes(32)))) != _texts(found)[:4]

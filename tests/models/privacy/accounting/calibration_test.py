@@ -184,7 +184,7 @@ def test_the_order_of_a_given_budget_costs_no_epsilon(params: MechanismParams, b
 def test_tokens_of_a_worst_case_context_by_hand() -> None:
     assert accounting.worst_case_price(DIFFERENCE) == 2 / 64**2
     assert accounting.worst_case_tokens(DIFFERENCE, 10.5 * 2 / 64**2) == 10
-    # What is charged for a replacement is 4 B; what a context pays does not change with it.
+    # The charge for a replacement is 4 B; a context's payment does not change with it.
     assert accounting.worst_case_tokens(SLOTS, 10.5 * 2 / 64**2) == 10
     # The budget for so many pays for all of them, and hardly for more.
     for tokens in (1, 160, 50_000):

@@ -120,7 +120,7 @@ RUNS = [
 def test_what_outputs_let_in_stays_within_the_sums(
     first: twin.Pair, then: tuple[twin.Pair | None, twin.Pair | None]
 ) -> None:
-    """Of two runs, the second of which the first's output chooses: every output, every ε, both directions."""
+    """Two runs, the second of which the first's output chooses: every output, every ε, both directions."""
     failure = 0.03
     first_rho = twin.least_rho(first, failure)
     chosen = [0.0 if pair is None else twin.least_rho(pair, failure) for pair in then]
@@ -135,7 +135,7 @@ def test_a_filter_that_counts_the_cheaper_way_alone_is_told() -> None:
     whole = twin.least_rho(strong, 0.0)
     assert twin.is_within(both, whole + 1e-6, 0.0)
     assert not twin.is_within(both, 1e-9, 0.0)
-    # What is expected of the shift, half of it, is no bound either where both stay.
+    # The shift's mean, half of it, is no bound either where both stay.
     certain = twin.chosen_by_output(bit, (strong, strong))
     assert not twin.is_within(certain, whole / 4, 0.0)
 

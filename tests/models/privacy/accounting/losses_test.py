@@ -38,7 +38,7 @@ def bound(event: events.DiscreteGaussianVectorDpEvent) -> float:
 
 
 def exceeds(exact: list[float], noise_multiplier: float) -> bool:
-    """Whether any of these δ at `EPSILONS` is more than that of a Gaussian mechanism."""
+    """True if any of these δ at `EPSILONS` is more than that of a Gaussian mechanism."""
     return any(
         delta > twin.delta_of_gaussian(noise_multiplier, epsilon) + 1e-14
         for delta, epsilon in zip(exact, EPSILONS, strict=True)

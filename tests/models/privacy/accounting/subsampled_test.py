@@ -95,7 +95,7 @@ def test_epsilon_with_counts_is_an_upper_bound_and_hardly_above_the_twin(
 
 
 def test_the_twin_with_counts_is_the_divergence_of_its_definition() -> None:
-    """Of steps that tell nothing the counts alone are left, and of counts that tell nothing the steps."""
+    """Steps that tell nothing leave the counts alone, and counts that tell nothing the steps."""
     sigma, epsilon = 1.3, 0.7
     masses = {x: math.exp(-(x**2) / (2 * sigma**2)) for x in range(-40, 41)}
     whole = math.fsum(masses.values())
@@ -147,7 +147,7 @@ def test_the_twin_is_the_closed_form_of_a_gaussian() -> None:
 
 @pytest.mark.parametrize('epsilon, steps', [(0.2, 30), (1.0, 50), (8.0, 20)])
 def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, steps: int) -> None:
-    """Where it begins at a rough noise, and where epsilon is too small for one."""
+    """The search from a rough noise, and for an epsilon too small for one."""
     z = subsampled.solve_noise_multiplier(sampling_probability=0.05, steps=steps, epsilon=epsilon, delta=1e-4)
     assert subsampled.epsilon_of_steps(0.05, z, steps, 1e-4) <= epsilon
     assert subsampled.epsilon_of_steps(0.05, 0.99 * z, steps, 1e-4) > epsilon

@@ -75,11 +75,6 @@ def test_building_refuses(changes: dict[str, typing.Any], message: str) -> None:
         build(**changes)
 
 
-def test_the_two_statements() -> None:
-    assert build().statement == clustered().statement == 'differential privacy'
-    assert build(MEDIAN).statement == clustered(MEDIAN).statement == 'ex-post'
-
-
 @pytest.mark.parametrize('made', [build(MEDIAN), clustered(MEDIAN)])
 def test_without_a_price_in_advance_no_total_is_stated(made: PrivacyReport) -> None:
     totals = (made.epsilon, made.epsilon_closed_form, made.rho_total, made.rho_per_private_token)

@@ -22,7 +22,6 @@ from tests.models.privacy.report.samples import (
     clustered,
     restricted_report,
     sample_report,
-    with_ledger,
 )
 
 SAMPLE = pathlib.Path(__file__).with_name('sample_report.json')
@@ -40,11 +39,6 @@ def test_round_trip(params: MechanismParams, build_report: Callable[..., Privacy
     after = PrivacyReport.from_json(before.to_json())
     assert after == before
     assert after.to_json() == before.to_json()
-
-
-def test_a_ledger_goes_round() -> None:
-    before = with_ledger()
-    assert PrivacyReport.from_json(before.to_json()) == before
 
 
 def edit(path: str, value: typing.Any) -> str:

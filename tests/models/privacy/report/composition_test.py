@@ -44,7 +44,7 @@ def made(*releases: EarlierRelease, **changes: typing.Any) -> PrivacyReport:
 
 
 def releases_of(text: str) -> tuple[EarlierRelease, ...]:
-    """What a report hands on to a run that its release goes into."""
+    """Releases that a report hands on to a run that its release goes into."""
     return PrivacyReport.from_json(text).handed_on('d' * 64)
 
 
@@ -114,7 +114,7 @@ def test_its_lines_of_python_print_both_figures(tuned: tuple[bool, bool], votes:
         earlier(name, 0.3, tuned=of, identity=name) for name, of in zip('AB', tuned, strict=True)
     )
     if votes:
-        # Of ρ alone no loss is known; of these votes it is.
+        # Losses of ρ alone are not known; those of these votes are.
         costs = {'Votes on texts': VOTES.event}
         epsilon = VOTES.epsilon(1e-6)
         releases = tuple(

@@ -51,7 +51,7 @@ LEDGERS = ('no-ledger', 'first', 'later', 'rho-budget')
 
 
 def arguments_of(groups: str) -> dict[str, typing.Any]:
-    """How the records are counted and grouped."""
+    """Counts and groups of the records."""
     if groups == 'batches':
         return {'plan': (report.GroupPlan(label=None, batches=4),), 'declared_units': 10_000}
     if groups == 'noisy':
@@ -77,24 +77,14 @@ def arguments_of(groups: str) -> dict[str, typing.Any]:
 
 
 def entry_of(ledger: str, rho: float) -> report.LedgerEntry | None:
-    """What a ledger says of a run of cost `rho`."""
+    """A ledger's entry of a run of cost `rho`."""
     if ledger == 'no-ledger':
         return None
     before = 0.0 if ledger == 'first' else 0.25
-    by_rho = ledger == 'rho-budget'
-    return report.LedgerEntry(
-        dataset='visits',
-        run_number=2 if before else 1,
-        rho_before=before,
-        rho=rho,
-        rho_after=before + rho,
-        epsilon_after=accounting.epsilon_from_rho(before + rho, 1e-6),
-        delta=1e-6,
-        rho_budget=100.0 if by_rho else accounting.rho_from_epsilon(64, 1e-6),
-        epsilon_budget=None if by_rho else 64.0,
-        rho_bound=100.0 if by_rho else accounting.rho_from_epsilon(64, 1e-6),
-        epsilon_bound=accounting.epsilon_from_rho(100.0, 1e-6) if by_rho else 64.0,
-    )
+    budget = {'rho_budget': accounting.rho_from_epsilon(64, 1e-6), 'epsilon_budget': 64.0}
+    if ledger == 'rho-budget':
+        budget = {'rho_budget': 100.0, 'epsilon_budget': None}
+    return samples.ledger_entry(rho, before, run_number=2 if before else 1, **budget)
 
 
 def made_of(key: str) -> str:

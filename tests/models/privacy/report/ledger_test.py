@@ -1,4 +1,4 @@
-"""What a report says of the ledger adds up, or is refused."""
+"""The ledger's entry in a report adds up, or is refused."""
 
 import dataclasses
 import re

@@ -76,7 +76,7 @@ def with_bound(entry: dict[str, typing.Any]) -> dict[str, typing.Any]:
 
 
 def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> LedgerEntry:
-    """What a ledger with a budget of ε = 8 returns for the second run on its dataset."""
+    """The entry from a ledger with a budget of ε = 8 for the second run on its dataset."""
     arguments: dict[str, typing.Any] = {
         'dataset': 'visits',
         'run_number': 2,

@@ -41,7 +41,7 @@ def test_the_cost_is_that_of_all_rounds() -> None:
     [
         (PARAMS, {}),
         (USER, {'declared_units': 5000}),
-        # Of noise so little zCDP says less.
+        # Noise so little has a smaller bound by zCDP.
         (TextVoteParams(rounds=2, noise_scale=0.05), {}),
     ],
 )
