@@ -79,7 +79,6 @@ class ModelFiles:
     """The files of a model.
 
     Attributes:
-        checkpoint: Folder or file of the weights.
         tokenizer: The tokenizer's file; may be the file of the weights.
     """
 
@@ -93,7 +92,6 @@ class Origin:
 
     Attributes:
         name: The model's name as its makers write it.
-        maker: Who trained it.
         terms: The terms of use, with the place of their text.
     """
 
@@ -141,11 +139,7 @@ class Tunable:
 
 
 class Family(abc.ABC):
-    """One kind of decoder. Stateless; models are loaded by name from files.
-
-    Attributes:
-        name: The family's name.
-    """
+    """One kind of decoder. Stateless; models are loaded by name from files."""
 
     name: str
 

@@ -51,9 +51,6 @@ class Tokenizer(abc.ABC):
         Total on any `str` (a lone surrogate counts as a question mark), and never
         a control id, whatever a text spells.
 
-        Args:
-            texts: Any texts; they are encoded in one call.
-
         Returns:
             One int32 array of shape `[length]` for each text.
         """

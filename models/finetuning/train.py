@@ -38,11 +38,7 @@ CHECKPOINT_STEPS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The units of each step: a row of `members` for each step.
-
-    Attributes:
-        members: Ascending indices of units, for each step.
-    """
+    """The units of each step: a row of `members` for each step."""
 
     members: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
 
@@ -127,9 +123,6 @@ class Trainer:
         Each step takes the next texts in a random order, as many as a private step has in the mean, and is
         a private step without its noise. The optimizer starts anew afterwards: its moments of gradients
         without noise would make the first noisy steps far too long.
-
-        Args:
-            state: The first state.
         """
         import optax
 

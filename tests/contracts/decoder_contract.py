@@ -73,8 +73,6 @@ class TunableCase:
 
     Attributes:
         family: Loads it.
-        model: Its name.
-        checkpoint: Folder or file of its weights.
         rank: Rank of the adapter; None for a difference of all weights.
     """
 

@@ -75,7 +75,6 @@ class Place:
     """Puts weights where they are to lie, one after another, so that none lies in memory twice for long.
 
     Attributes:
-        dtype: Their type.
         sharding: Their devices; None for the first one.
     """
 
@@ -131,13 +130,7 @@ def _with_rows(table: Any, rows: int) -> Any:
 
 
 def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
-    """The weights, made one after another.
-
-    Args:
-        parts: The parts of each weight.
-        tensor: Reads a tensor by its name.
-        place: Device and type of the weights.
-    """
+    """The weights, made one after another."""
 
     def weight(part: Part) -> jax.Array:
         return place(part.arrange(*map(tensor, part.sources)))

@@ -31,11 +31,6 @@ class TransformerFamily(family.Family):
     def load_weights(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
         """Reads the weights of a model.
 
-        Args:
-            model: One of `models`.
-            checkpoint: Folder or file of the weights.
-            place: Device and type of the weights.
-
         Raises:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint is another model's.
