@@ -141,7 +141,7 @@ class AdapterCard:
 
     @property
     def unit(self) -> Unit:
-        """Whose presence is hidden."""
+        """The unit whose presence is hidden."""
         return self.mechanism.unit
 
     @property
@@ -157,8 +157,7 @@ class AdapterCard:
     def handed_on(self, sampled_by: str | None = None) -> tuple[EarlierRelease, ...]:
         """This release and all that went into it, for a run that it goes into.
 
-        Args:
-            sampled_by: The run that sampled the texts from it which go in; None where it goes in itself.
+        `sampled_by` is the run that sampled the texts from it which go in; None where it goes in itself.
         """
         own = EarlierRelease(
             run_id=self.run_id,

@@ -117,11 +117,6 @@ def shares_instructions(labels: int, ways: int, units_together: int) -> bool:
     """True if what all units of a step compute of the instructions is computed once and held meanwhile.
 
     It is where it takes no more memory than a micro-batch of that many units, or of a few, which holds as
-    much for each of its rows.
-
-    Args:
-        labels: G, each of which has an instruction.
-        ways: Instructions of a unit, right and wrong ones.
-        units_together: Units of a micro-batch.
+    much for each of its rows. `ways` is the number of a unit's instructions, right and wrong ones.
     """
     return labels <= ways * max(units_together, _UNITS_OF_SHARED)

@@ -45,7 +45,6 @@ class TransformerFamily(family.Family):
         dtype: str,
         adapter: Any | None = None,
     ) -> 'TransformerDecoder':
-        """See `Family.load_decoder`."""
         from models.decoders.transformer.checkpoint import Place
         from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
 
@@ -53,7 +52,6 @@ class TransformerFamily(family.Family):
         return TransformerDecoder(self.models[model], weights, shapes=shapes, adapter=adapter)
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
-        """See `Family.adapter_shapes`."""
         from models.decoders.transformer.weights import adapter_shapes
 
         return adapter_shapes(self.models[model], rank)
@@ -61,7 +59,6 @@ class TransformerFamily(family.Family):
     def load_tunable(
         self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
     ) -> family.Tunable:
-        """See `Family.load_tunable`."""
         from models.decoders.transformer import tuning
         from models.decoders.transformer.checkpoint import Place
 
@@ -73,7 +70,6 @@ class TransformerFamily(family.Family):
         )
 
     def load_pooling(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Pooling:
-        """See `Family.load_pooling`."""
         import jax
 
         from models.decoders.transformer.checkpoint import Place
