@@ -63,7 +63,7 @@ class Sizes(abc.ABC):
 
     @abc.abstractmethod
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of one slot of one row in the decoder's cache, over all layers; numbers have `dtype_bytes`."""
+        """Bytes of a row's slot in the decoder's cache, over all layers; a number has `dtype_bytes`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

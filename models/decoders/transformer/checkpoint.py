@@ -86,7 +86,7 @@ class Place:
 
 
 def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
-    """The parts of each weight, as a tree in the form of the weights; `rows` are the embedding's in the file."""
+    """The parts of each weight, in the tree of the weights; `rows` are the embedding's in the file."""
     a = architecture
     wide, narrow = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
     rows = rows if rows == names.embedding_rows else a.num_embed

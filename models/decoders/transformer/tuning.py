@@ -51,6 +51,7 @@ type Products = tuple[dict[str, jax.Array], ...]
 
 
 def products(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Products:
+    """See `models.decoders.family.Tunable.products`."""
     weights = adapt(weights, adapter)
     slots = jnp.arange(tokens.shape[1])
     x = forward.embedded(architecture, weights, tokens)
