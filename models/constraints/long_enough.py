@@ -33,7 +33,6 @@ class LongEnough(Constraint):
     centred on an end that cannot come would all be cut to the same lowest value.
 
     Attributes:
-        of: The other constraint.
         table: `[S, V]` uint8, `StopRule.table`.
         min_tokens: N, an int32 scalar.
     """

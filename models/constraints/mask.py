@@ -33,7 +33,6 @@ class Mask(abc.ABC):
     Formal guarantees: those of `Constraint`, for what `constraint` returns. So a mask costs nothing.
 
     Attributes:
-        name: Its name in settings.
         summary: The text that it allows, in a few words, for help and reports.
     """
 

@@ -123,7 +123,7 @@ def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> tuple[np.ndar
 
 def _trie(classes: np.ndarray, counts: tuple[int, ...], ranks: np.ndarray) -> _Trie:
     """The trie of the tokens' byte classes, level by level."""
-    # Of each rank: its node's place in the last level that it has reached, and that node's number.
+    # Place and number of each rank: its node's in the last level that it has reached.
     place, number = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
     levels, begin, parents, read = list[_Level](), 1, 1, 0
     for count in counts:

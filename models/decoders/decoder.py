@@ -69,7 +69,6 @@ class Decoder(abc.ABC):
     Instances are hashable by identity, so that the compiled loop may hold them.
 
     Attributes:
-        shapes: The public shapes.
         vocab_size: V, the number of all logits of a row.
         weights: The model's parameters, an argument of the compiled loop.
     """

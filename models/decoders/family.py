@@ -59,29 +59,16 @@ class Sizes(abc.ABC):
 
     @abc.abstractmethod
     def adapter_parameters(self, rank: int | None) -> int:
-        """Numbers of an adapter.
-
-        Args:
-            rank: Rank of each pair of factors; None for a difference of all weights.
-        """
+        """Numbers of an adapter of factors of a rank, or with None of a difference of all weights."""
 
     @abc.abstractmethod
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes that one slot of one row takes in the decoder's cache, over all layers.
-
-        Args:
-            dtype_bytes: Size of a number: 2 in bfloat16, 4 in float32.
-        """
+        """Bytes of a row's slot in the decoder's cache, over all layers; a number has `dtype_bytes`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """The files of a model.
-
-    Attributes:
-        checkpoint: Folder or file of the weights.
-        tokenizer: The tokenizer's file; may be the file of the weights.
-    """
+    """The files of a model; the tokenizer's may be that of the weights."""
 
     checkpoint: str
     tokenizer: str
@@ -93,7 +80,6 @@ class Origin:
 
     Attributes:
         name: The model's name as its makers write it.
-        maker: Who trained it.
         terms: The terms of use, with the place of their text.
     """
 
@@ -141,11 +127,7 @@ class Tunable:
 
 
 class Family(abc.ABC):
-    """One kind of decoder. Stateless; models are loaded by name from files.
-
-    Attributes:
-        name: The family's name.
-    """
+    """One kind of decoder. Stateless; models are loaded by name from files."""
 
     name: str
 
@@ -171,9 +153,6 @@ class Family(abc.ABC):
 
     def answers_turns(self, checkpoint: str) -> bool | None:
         """True if weights were tuned to answer in turns of a chat, as far as their files tell; else None.
-
-        Args:
-            checkpoint: Folder or file of the weights, which is there.
 
         Raises:
             ValueError: A file is damaged.
@@ -220,11 +199,9 @@ class Family(abc.ABC):
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
         """A tree of `jax.ShapeDtypeStruct` of float32: what is trained, and added to frozen weights.
 
-        Args:
-            model: One of `models`.
-            rank: r of factors (LoRA: Hu et al. 2021): leaves come in pairs that are named `down` `[A r]`
-                and `up` `[r B]`, for a matrix `[A B]`. None for a difference of all weights, the
-                embedding and norms too: one leaf of each weight's shape.
+        Factors of a rank r (LoRA: Hu et al. 2021) come in pairs of leaves that are named `down` `[A r]` and
+        `up` `[r B]`, for a matrix `[A B]`. None is a difference of all weights, the embedding and norms too:
+        one leaf of each weight's shape.
         """
 
     @abc.abstractmethod
@@ -233,11 +210,7 @@ class Family(abc.ABC):
     ) -> Tunable:
         """Loads the weights for fine-tuning; arguments and errors as of `load_decoder`.
 
-        Args:
-            model: One of `models`.
-            checkpoint: Folder or file of its weights.
-            dtype: 'float32' or 'bfloat16'.
-            remat: True if a gradient computes again what each layer computes, in place of keeping it.
+        With `remat` a gradient computes again what each layer computes, in place of keeping it.
         """
 
     @abc.abstractmethod

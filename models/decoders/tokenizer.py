@@ -7,7 +7,7 @@ that wants a control token adds its id, from `start_tokens` or `turn_markers`.
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -51,9 +51,6 @@ class Tokenizer(abc.ABC):
         Total on any `str` (a lone surrogate counts as a question mark), and never
         a control id, whatever a text spells.
 
-        Args:
-            texts: Any texts; they are encoded in one call.
-
         Returns:
             One int32 array of shape `[length]` for each text.
         """
@@ -95,18 +92,3 @@ class Tokenizer(abc.ABC):
         Raises:
             ValueError: The model has fewer rows than the vocabulary has pieces.
         """
-
-    @final
-    def single_token_id(self, text: str) -> int:
-        """The id of a text that is one ordinary token; `text` is public, a setting.
-
-        Raises:
-            ValueError: The text is not exactly one token.
-        """
-        ids = self.encode_batch([text])[0]
-        if len(ids) != 1:
-            raise ValueError(
-                f'Expected a text of exactly one token, got {len(ids)} for text={text!r}. '
-                'Choose another text; control tokens have no text.'
-            )
-        return int(ids[0])

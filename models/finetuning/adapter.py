@@ -39,8 +39,6 @@ class Prompt(typing.TypedDict):
     """The words and lengths that fill a template: settings of the run, by their names.
 
     Attributes:
-        label_name: The label's name in prompts.
-        text_name: A text's name in prompts.
         corpus_description: The line that instructions may begin with.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: Longest text.
@@ -60,19 +58,14 @@ class AdapterCard:
     """The card of an adapter, with all that it may tell of the records that trained it. All of it is public.
 
     Attributes:
-        schema: Kind of this document.
-        schema_version: Changes with every change that a reader has to know of.
-        run_id: Public name of the run that trained it.
         dataset: Name of the records in the ledger that charged the run; None where it was charged to none.
         run_number: Its place among the charged runs on them; None where there is no ledger.
-        model: Name of the model.
         weights: SHA-256 of the weights that the factors are added to.
         lora_rank: r of low-rank factors; None for a difference of all weights.
         factors: SHA-256 of `adapter.safetensors`.
         epsilon: At `delta`, under adding or removing one unit, of the adapter and of all releases that went
             into it, as far as they hide the same unit.
         epsilon_of_run: The same for the training alone, given what went in.
-        delta: As set in the run that trained it.
         mechanism: Every number that the guarantee depends on.
         template: The prompt whose public form its texts are asked for with.
         prompt: The words that fill it, and lengths, by name.
@@ -148,7 +141,7 @@ class AdapterCard:
 
     @property
     def unit(self) -> Unit:
-        """Whose presence is hidden."""
+        """The unit whose presence is hidden."""
         return self.mechanism.unit
 
     @property
@@ -164,8 +157,7 @@ class AdapterCard:
     def handed_on(self, sampled_by: str | None = None) -> tuple[EarlierRelease, ...]:
         """This release and all that went into it, for a run that it goes into.
 
-        Args:
-            sampled_by: The run that sampled the texts from it which go in; None where it goes in itself.
+        `sampled_by` is the run that sampled the texts from it which go in; None where it goes in itself.
         """
         own = EarlierRelease(
             run_id=self.run_id,
@@ -199,21 +191,13 @@ class AdapterCard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleasedAdapter:
-    """An adapter that an earlier run released, for a run that decodes with it. All of it is public.
-
-    Attributes:
-        folder: Folder of its two files.
-        card: Its card.
-    """
+    """An adapter that an earlier run released, for a run that decodes with it. All of it is public."""
 
     folder: str
     card: AdapterCard
 
     def read(self, data: bytes) -> Any:
         """The factors, as `Family.adapter_shapes` of the model has them.
-
-        Args:
-            data: Content of `adapter.safetensors`.
 
         Raises:
             ValueError: They are not those of the card.

@@ -33,12 +33,7 @@ def texts_of_counts(texts: int, noisy_counts: Sequence[int]) -> tuple[int, ...]:
 
 
 def batches_of_texts(texts: Sequence[int], together: int) -> tuple[int, ...]:
-    """Batches of each label.
-
-    Args:
-        texts: Number of texts of each label.
-        together: Most texts that are sampled together.
-    """
+    """Batches of each label, of `together` texts at the most."""
     return tuple(math.ceil(number / together) for number in texts)
 
 

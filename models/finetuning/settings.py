@@ -19,25 +19,19 @@ class TuningSettings(ModelSettings):
     """All of it public, picklable.
 
     Attributes:
-        run_id: The public name of the run.
         params: The mechanism; for a run that samples from a released adapter, the mechanism that trained it.
         labels: The declared labels, or a single None.
         micro_batch_size: Units whose gradients are computed together.
-        remat: True if a gradient computes again what each layer computes, in place of keeping it.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
         min_example_tokens: N: the tokens that a sampled text has before what ends it; not beside a
             structure.
-        lora_rank: r of the factors; None trains a difference of all weights.
-        learning_rate: Learning rate of DP-Adam.
         warm_start: (label, text) of texts that are no records, on which the adapter is trained before the
             first private step; none without.
         warm_steps: Steps on them.
-        warm_learning_rate: Learning rate of Adam in these steps.
         warm_origin: Origin of these texts. For the report.
         mismatch_weight: λ of FT's equation 4.
         wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
         mismatch_every: Number of steps of which the first has them.
-        temperature: Temperature of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
         examples_per_label: Texts to sample of each label in the mean, which released noisy counts share out.
@@ -123,11 +117,6 @@ def shares_instructions(labels: int, ways: int, units_together: int) -> bool:
     """True if what all units of a step compute of the instructions is computed once and held meanwhile.
 
     It is where it takes no more memory than a micro-batch of that many units, or of a few, which holds as
-    much for each of its rows.
-
-    Args:
-        labels: G, each of which has an instruction.
-        ways: Instructions of a unit, right and wrong ones.
-        units_together: Units of a micro-batch.
+    much for each of its rows. `ways` is the number of a unit's instructions, right and wrong ones.
     """
     return labels <= ways * max(units_together, _UNITS_OF_SHARED)

@@ -38,11 +38,7 @@ CHECKPOINT_STEPS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The units of each step: a row of `members` for each step.
-
-    Attributes:
-        members: Ascending indices of units, for each step.
-    """
+    """The units of each step: a row of `members` for each step."""
 
     members: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
 
@@ -127,9 +123,6 @@ class Trainer:
         Each step takes the next texts in a random order, as many as a private step has in the mean, and is
         a private step without its noise. The optimizer starts anew afterwards: its moments of gradients
         without noise would make the first noisy steps far too long.
-
-        Args:
-            state: The first state.
         """
         import optax
 
@@ -244,12 +237,6 @@ class Trainer:
         total = self.gradient(state, encoded, members, words)
         settings = self._settings
         noise = noise_of_step(state['adapter'], key, settings.run_id, int(state['step']), settings.params)
-        return self.updated(state, total, noise)
-
-    def updated(
-        self, state: dict[str, Any], total: whole_numbers.Limbs, noise: whole_numbers.Limbs
-    ) -> dict[str, Any]:
-        """The state after a step of DP-Adam, from the sum of clipped gradients and the noise on it."""
         return typing.cast(dict[str, Any], self._update(state, total, noise))
 
     def encoded(self, units: Sequence[Unit]) -> Encoded:
@@ -382,10 +369,10 @@ def summed(
 
 
 def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Units by how many tokens their texts are padded to (`units.padded_lengths`).
+    """Units by the number of tokens that their texts are padded to (`units.padded_lengths`).
 
-    What a unit is padded to is a function of its own texts and of T, so that other units change neither its
-    gradient's shape nor its rounding within its row. Each length has a program of its own.
+    It is a function of a unit's own texts and of T, so that other units change neither its gradient's shape
+    nor its rounding within its row. Each length has a program of its own.
 
     Args:
         members: `[b]` indices of units, in order.

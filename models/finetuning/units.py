@@ -24,8 +24,6 @@ class Unit:
     Attributes:
         unit_hash: Keyed hash of the unit, 16 bytes.
         ordinal: Number of the unit among those with the same hash and texts, from 0.
-        label: The declared label of its texts, or None.
-        texts: Its records' texts, at most k.
     """
 
     unit_hash: bytes = dataclasses.field(repr=False)

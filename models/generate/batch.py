@@ -33,7 +33,6 @@ class GeneratedBatch:
     """The result of one batch: what may be released, and what may not.
 
     Attributes:
-        examples: The batch's synthetic examples.
         loss: The batch's losses, restricted to the curator; None where the aggregate has
             a price in advance.
         spending: The contexts' spending, restricted to the curator; None without individual
@@ -50,12 +49,6 @@ class BatchGenerator:
     """Turns batches of one run into synthetic examples.
 
     Holds no private text: contexts pass through `generate` and leave nothing behind.
-
-    Attributes:
-        decoder: The model.
-        writer: Prompts as token ids, and text from token ids.
-        params: The mechanism.
-        run_id: The public name of the run.
     """
 
     decoder: decoder_lib.Decoder

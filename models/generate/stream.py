@@ -11,7 +11,6 @@ class TokenStream(NamedTuple):
     """All tokens of a batch in order, examples one after another, on the host.
 
     Attributes:
-        tokens: `[n]` int32.
         is_private: `[n]` bool.
         losses: `[2, n]` float32: −log α and −log β of every token (METHOD 5), private to
             the curator; None where the aggregate has a price in advance.

@@ -19,9 +19,9 @@ from models.grammars.expressions import Edges, Embedded, Expression
 from models.grammars.minimization import DEAD, START, minimal
 from models.grammars.nondeterministic import Nfa, too_large
 
-# Of 60 classes, 48 MB on the device.
+# A table of 60 classes takes 48 MB on the device.
 MAX_STATES = 200_000
-# What building an automaton may take, in counts and not in seconds, so that all machines refuse the same: of
+# Limits on building an automaton, in counts and not in seconds, so that all machines refuse the same: of
 # either number a quiet core needs ten seconds at the most, and less than a gigabyte.
 MAX_TRANSITIONS = 800_000
 MAX_SUBSET_STEPS = 80_000_000
@@ -54,7 +54,7 @@ class Automaton:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no text in the set."""
+        """True if there is no text in the set."""
         return not self.accepting.any()
 
     def walk(self, data: bytes, state: int = START) -> int:
@@ -64,7 +64,7 @@ class Automaton:
         return state
 
     def accepts(self, data: bytes) -> bool:
-        """Whether a text is in the set."""
+        """True if a text is in the set."""
         return bool(self.accepting[self.walk(data)])
 
     def forced(self, state: int = START) -> bytes:
@@ -193,7 +193,7 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
     return Automaton(*minimal(len(queue), work.transitions, accepting, class_of_byte))
 
 
-# What was done so far: transitions before minimisation, and states that were put into subsets, looks at
+# The work so far: transitions before minimisation, and states that were put into subsets, looks at
 # successors in the same measure.
 _effort: contextvars.ContextVar[collections.Counter[str]] = contextvars.ContextVar('_effort')
 

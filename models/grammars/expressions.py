@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 # Sorted, disjoint and not adjacent, ends included.
 Ranges = tuple[tuple[int, int], ...]
-# Of one state: ranges of bytes, ends included, and the state that each leads to.
+# Edges of one state: ranges of bytes, ends included, and the state that each leads to.
 Edges = list[tuple[int, int, int]]
 
 

@@ -9,7 +9,7 @@ from models.grammars import automaton as automaton_lib
 from models.grammars.automaton import Automaton
 
 NO_TOKEN = -1
-# What a token is cut from: longer than any token, and the cut of what is left goes on in the same way.
+# Bytes that a token is cut from: longer than any token, and the cut of what is left goes on in the same way.
 _LOOK_AHEAD = 128
 
 

@@ -75,7 +75,7 @@ def _grouped(numbers: np.ndarray, groups: int) -> tuple[list[int], list[int]]:
 
 
 def _reach(size: int, begin: Iterable[int], sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Which states transitions lead to from some, `[size]` bool."""
+    """The states that transitions lead to from some, `[size]` bool."""
     order, starts = _grouped(sources, size)
     ends = targets.tolist()
     seen = np.zeros(size, bool)

@@ -34,7 +34,7 @@ _SPACES = _of('\t\r', ' ', '\u00a0', '\u1680', '\u2000\u200a', '\u2028\u2029', '
               '\ufeff')  # fmt: skip
 _CLASSES = {'d': _DIGITS, 'w': _WORD, 's': _SPACES}
 _CONTROLS = {'t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r'}
-# Of a bound; more would be too many states in any case.
+# Digits of a bound; more would be too many states in any case.
 _MOST_DIGITS = 9
 _MOST_QUOTED = 500
 _HEX = frozenset('0123456789abcdefABCDEF')

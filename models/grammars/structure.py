@@ -1,4 +1,4 @@
-"""What every example of a run has to be: a value of a JSON Schema, or a text of a pattern.
+"""The structure of every example of a run: a value of a JSON Schema, or a text of a pattern.
 
 It is a public setting. One automaton masks the sampled tokens, checks records and finishes examples that a
 cap cut short. Some properties of a schema can have one fixed value in every example, and others the values
@@ -19,7 +19,7 @@ from models.grammars.automaton import Automaton
 from models.grammars.json_schema import compact, json_text, properties, schema
 
 MAX_CELLS: Final = 256
-# Of a schema or a pattern: a longer one has no automaton that is small enough.
+# Length of a schema or a pattern: a longer one has no automaton that is small enough.
 MAX_CHARACTERS: Final = 500_000
 
 # (property, its value in JSON)
@@ -115,7 +115,7 @@ class Structure:
         return None if values is None else _numbers_of(self.json_schema, self.condition_on).get(values)
 
     def holds(self, text: str) -> bool:
-        """Whether a record has the structure, in whatever spelling JSON allows. A total function.
+        """True if a record has the structure, in whatever spelling JSON allows. A total function.
 
         A record need not have the values that examples get.
         """

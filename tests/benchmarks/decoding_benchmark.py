@@ -15,18 +15,12 @@ cache of prompt + new tokens, without stop tokens. Prints one JSON line. Run fro
 
 Rounds are interleaved and the figures are medians. `..._prefill_seconds` is the prompts' forward pass.
 `..._seconds_per_step` leaves it out: it is the loop's time over all new tokens less its time over half
-of them, divided by the tokens between. With `--late`, 32 steps at the end of a long example are compared
-with 32 from its 34th token on, of the decoder alone, in turns. With `--reference-rows 0 8 16` our loop is
-compared beside so many reference rows, in processor seconds, best on one core:
-
-    taskset -c 0 python -m tests.benchmarks.decoding_benchmark --reference-rows 0 8 16 --rounds 5
+of them, divided by the tokens between.
 """
 
 import argparse
 import dataclasses
-import functools
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -46,7 +40,7 @@ from models.decoders.gemma import architectures
 from models.decoders.gemma import library as gemma
 from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.decoder import TransformerDecoder
-from models.generate.rows import PublicRows, prefill_public
+from models.generate.rows import prefill_public
 from tests.benchmarks.accelerator_benchmark import COLUMNS, decode
 from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
 
@@ -65,8 +59,6 @@ class Prefilled(decoder.Decoder):
     def prefill(
         self, prompts: Sequence[np.ndarray], *, together: int | None = None
     ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
-        if together is not None:  # public rows, which are kept
-            return self._inner.prefill(prompts, together=together)
         # The loop takes the buffers over.
         ready: tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]] = jax.tree.map(jnp.copy, self._ready)
         return jax.block_until_ready(ready)
@@ -218,18 +210,8 @@ class _Loop:
     def prefill(self) -> None:
         self._decoder.run_prefill(self._rows)
 
-    def read_reference(self, prompts: Sequence[np.ndarray]) -> PublicRows:
-        """M public rows for `decode`, in place of the public prompt."""
-        return prefill_public(self._decoder, prompts)
-
-    def loop(self, new_tokens: int, public: PublicRows | None = None) -> None:
-        decode(
-            self._decoder,
-            public or self._public,
-            self.prompts[1:],
-            new_tokens,
-            columns=self.public_top_k,
-        )
+    def loop(self, new_tokens: int) -> None:
+        decode(self._decoder, self._public, self.prompts[1:], new_tokens, columns=self.public_top_k)
 
 
 @dataclasses.dataclass
@@ -373,105 +355,6 @@ def measure(
     }
 
 
-def measure_late(
-    *, model: str, contexts: int, prompt_tokens: int, new_tokens: int, rounds: int, dtypes: Sequence[str]
-) -> dict[str, object]:
-    """Median seconds of a step of our decoder at both ends of an example, in turns."""
-    files = family.files_of(model)
-    rng = np.random.default_rng(0)
-    result: dict[str, object] = {'model': model}
-    for dtype in dtypes:
-        shapes = decoder.Shapes(
-            max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts
-        )
-        ours = family.family_of(model).load_decoder(model, files.checkpoint, shapes=shapes, dtype=dtype)
-        _, cache = ours.prefill(list(rng.integers(110, ours.vocab_size, (contexts, prompt_tokens), np.int32)))
-
-        @functools.partial(jax.jit, donate_argnames='cache', static_argnames='ours')
-        def steps(weights: Any, cache: Any, first: Any, *, ours: decoder.Decoder) -> Any:
-            return jax.lax.fori_loop(
-                0, 32, lambda index, kept: ours.step(weights, kept, jnp.int32(200), first + index)[1], cache
-            )
-
-        times: dict[str, list[float]] = {'early': [], 'late': []}
-        for number in range(rounds + 1):
-            for name, first in (('early', 34), ('late', new_tokens - 32)):
-                begin = time.perf_counter()
-                cache = jax.block_until_ready(steps(ours.weights, cache, jnp.int32(first), ours=ours))
-                if number:  # the first round compiles
-                    times[name].append((time.perf_counter() - begin) / 32)
-        median = {name: statistics.median(values) for name, values in times.items()}
-        result |= {f'{dtype}_{name}_seconds_per_step': round(value, 6) for name, value in median.items()}
-        result[f'{dtype}_late_over_early'] = round(median['late'] / median['early'], 3)
-    return result | {
-        'contexts': contexts,
-        'prompt_tokens': prompt_tokens,
-        'new_tokens': new_tokens,
-        'device': jax.devices()[0].device_kind,
-        'rounds': rounds,
-    }
-
-
-def measure_reference(
-    *,
-    model: str,
-    contexts: int,
-    prompt_tokens: int,
-    new_tokens: int,
-    rounds: int,
-    dtypes: Sequence[str],
-    sizes: Sequence[int],
-) -> dict[str, object]:
-    """Median processor seconds of a step of our loop beside M reference rows each, in turns.
-
-    Not by the clock, so that on one core (`taskset -c 0`) others on the machine hardly count. M = 0 is the
-    public prompt alone, one row. Rows come in blocks of `family.ROWS_MULTIPLE`.
-    """
-    architecture = architectures.ARCHITECTURES[model]
-    rng = np.random.default_rng(0)
-    shape = (contexts + max(sizes), prompt_tokens)
-    prompts = rng.integers(110, architecture.num_embed, shape).astype(np.int32)
-    weights = _random_parameters(architecture)
-    result: dict[str, object] = {'model': model}
-    half = new_tokens // 2
-    for dtype in dtypes:
-        own = prompts[: contexts + 1]
-        side = _Loop(_ours, architecture, weights, own, new_tokens, contexts, dtype, COLUMNS)
-        side.prefill()
-        public = {size: side.read_reference(list(prompts[len(prompts) - max(1, size) :])) for size in sizes}
-        times: dict[tuple[int, int], list[float]] = {}
-        for number in range(rounds + 1):
-            for size in sizes:
-                for length in (half, new_tokens):
-                    begin = time.process_time()
-                    side.loop(length, public[size])
-                    seconds = time.process_time() - begin
-                    if number:  # the first round compiles
-                        times.setdefault((size, length), []).append(seconds)
-        step = {
-            size: statistics.median(
-                (long - short) / (new_tokens - half)
-                for short, long in zip(times[size, half], times[size, new_tokens], strict=True)
-            )
-            for size in sizes
-        }
-        result |= {f'{dtype}_{size}_rows_cpu_seconds_per_step': round(step[size], 6) for size in sizes}
-        result |= {
-            f'{dtype}_{size}_over_{sizes[0]}_rows': round(step[size] / step[sizes[0]], 3)
-            for size in sizes[1:]
-        }
-    return result | {
-        'contexts': contexts,
-        'prompt_tokens': prompt_tokens,
-        'new_tokens': new_tokens,
-        'columns': COLUMNS,
-        'cores': len(os.sched_getaffinity(0)),
-        'load': round(os.getloadavg()[0], 1),
-        'device': jax.devices()[0].device_kind,
-        'rounds': rounds,
-    }
-
-
 def main() -> None:
     """Measures once and prints the line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
@@ -487,34 +370,7 @@ def main() -> None:
     )
     parser.add_argument('--dtypes', nargs='+', default=['float32', 'bfloat16'], help='of our loop')
     parser.add_argument('--llama-python', type=pathlib.Path, help='a Python with llama-cpp-python')
-    parser.add_argument('--late', action='store_true', help='our loop alone, at both ends of an example')
-    parser.add_argument(
-        '--reference-rows', nargs='+', type=int, help='our loop alone beside M reference rows each: 0 8 16'
-    )
     args = parser.parse_args()
-    if args.reference_rows:
-        result = measure_reference(
-            model=args.model,
-            contexts=args.contexts,
-            prompt_tokens=args.prompt_tokens,
-            new_tokens=args.new_tokens,
-            rounds=args.rounds,
-            dtypes=args.dtypes,
-            sizes=args.reference_rows,
-        )
-        print(json.dumps(result))
-        return
-    if args.late:
-        result = measure_late(
-            model=args.model,
-            contexts=args.contexts,
-            prompt_tokens=args.prompt_tokens,
-            new_tokens=args.new_tokens,
-            rounds=args.rounds,
-            dtypes=args.dtypes,
-        )
-        print(json.dumps(result))
-        return
     rows = args.contexts + 1
     result = measure(
         model=args.model,

@@ -72,8 +72,6 @@ class Dataset:
     Attributes:
         labels: The words for each label in prompts.
         description: The corpus in one line.
-        label_name: The label's name in prompts.
-        text_name: A text's name in prompts.
         max_prompt_tokens: Length of a prompt.
         train: The sensitive records.
         held_out: Records that the classifier is tested on.

@@ -62,7 +62,7 @@ COMMON = [
     '--model', 'gemma3-270m', '--batch-size', str(BATCH_SIZE), '--public-top-k', '1024',
     '--max-example-tokens', '64', '--reference-size', str(REFERENCE_SIZE),
 ]  # fmt: skip
-# By ε, chosen on two stand-ins of `reference_benchmark`, never on these records: with worst-case accounting
+# Settings by ε, chosen on walks of two stand-ins, never on these records: with worst-case accounting
 # the c that 128 tokens leave, or less; with individual accounting the largest c₂ of a grid whose mean
 # price is below that on both walks.
 CLIP_BOUNDS = {1.0: '1.4', 3.0: '3.5', 10.0: '6'}

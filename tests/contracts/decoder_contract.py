@@ -73,8 +73,6 @@ class TunableCase:
 
     Attributes:
         family: Loads it.
-        model: Its name.
-        checkpoint: Folder or file of its weights.
         rank: Rank of the adapter; None for a difference of all weights.
     """
 
@@ -606,18 +604,6 @@ def check_rows_beyond_the_vocabulary_are_never_released(case: TokenizerCase) -> 
         tokenizer.released_token_mask(num_embed=size - 1)
 
 
-def check_a_single_token_is_one(case: TokenizerCase) -> None:
-    """A digit is one token or refused; no text, and several words, are refused."""
-    tokenizer = case.tokenizer
-    for text in ('', 'two words of text', '7', END_OF_TURN):
-        ids = tokenizer.encode_batch([text])[0].tolist()
-        if len(ids) == 1:
-            assert text == '7' and [tokenizer.single_token_id(text)] == ids
-        else:
-            with pytest.raises(ValueError, match=rf"exactly one token, got {len(ids)} for text='{text}'"):
-                tokenizer.single_token_id(text)
-
-
 TOKENIZER_CHECKS = (
     check_pickle_carries_the_path_alone,
     check_texts_come_back,
@@ -628,5 +614,4 @@ TOKENIZER_CHECKS = (
     check_token_bytes_add_up_to_the_text,
     check_released_tokens_are_text_and_stops,
     check_rows_beyond_the_vocabulary_are_never_released,
-    check_a_single_token_is_one,
 )

@@ -112,10 +112,11 @@ def test_decoder(name: str, assert_kept: Callable[[DecoderCase], None]) -> None:
 
 @pytest.mark.parametrize('assert_kept', decoder_contract.TUNABLE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize('name', family.FAMILIES)
-def test_tunable(name: str, assert_kept: Callable[[TunableCase], None]) -> None:
+@pytest.mark.parametrize('rank', [2, None])
+def test_tunable(name: str, rank: int | None, assert_kept: Callable[[TunableCase], None]) -> None:
     model = _shipped_model(family.FAMILIES[name])
     checkpoint = family.files_of(model).checkpoint
-    assert_kept(TunableCase(family=family.FAMILIES[name], model=model, checkpoint=checkpoint, rank=2))
+    assert_kept(TunableCase(family=family.FAMILIES[name], model=model, checkpoint=checkpoint, rank=rank))
 
 
 @pytest.mark.first

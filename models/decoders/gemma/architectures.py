@@ -16,12 +16,7 @@ class SpecialTokens:
     """Ids that a Gemma tokenizer gives its control pieces.
 
     Attributes:
-        pad: Padding.
         eos: End of text; a stop token.
-        bos: Start of text, the first token of every prompt.
-        unk: Unknown piece; byte fallback leaves it unused.
-        mask: Unused by decoders.
-        start_of_turn: Opens a turn of the instruction-tuned models.
         end_of_turn: Closes a turn; a stop token.
     """
 

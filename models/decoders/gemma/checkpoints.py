@@ -23,12 +23,7 @@ def load_weights(architecture: GemmaArchitecture, path: str | os.PathLike[str], 
     An embedding of 256,000 rows is padded with zeros to the library's 256,128; the
     logit of a padded id is then 0, so decoding must never allow ids beyond the
     tokenizer's. One of 262,208 rows is cut to 262,144. Any other difference is
-    refused.
-
-    Args:
-        architecture: The model that the checkpoint should hold.
-        path: The file or folder. Safetensors and GGUF must be on a local file system.
-        place: Device and type of the weights.
+    refused. Safetensors and GGUF must be on a local file system.
 
     Raises:
         FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.

@@ -29,11 +29,9 @@ class GemmaFamily(TransformerFamily):
 
     @property
     def models(self) -> Mapping[str, GemmaArchitecture]:
-        """See `Family.models`."""
         return ARCHITECTURES
 
     def origin(self, model: str) -> family.Origin:
-        """See `Family.origin`."""
         if model == bundled.MODEL:
             return family.Origin(name='bundled model', maker='dp-corpus', terms='Apache License 2.0')
         version, size = model.removeprefix('gemma').split('-')
@@ -59,7 +57,6 @@ class GemmaFamily(TransformerFamily):
         return None if '://' in checkpoint else checkpoints.has_chat_template(checkpoint)
 
     def check_files(self, model: str, files: family.ModelFiles) -> None:
-        """See `Family.check_files`."""
         from models.decoders.gemma import checkpoints
 
         known = self.known_files(model)
@@ -78,13 +75,11 @@ class GemmaFamily(TransformerFamily):
             checkpoints.check_files(self.models[model], files.checkpoint)
 
     def load_weights(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
-        """See `TransformerFamily.load_weights`."""
         from models.decoders.gemma import checkpoints
 
         return checkpoints.load_weights(self.models[model], checkpoint, place)
 
     def load_tokenizer(self, model: str, path: str | os.PathLike[str]) -> 'GemmaTokenizer':
-        """See `Family.load_tokenizer`."""
         from models.decoders.gemma.tokenizer import GemmaTokenizer
 
         return GemmaTokenizer(path, self.models[model].generation)

@@ -45,10 +45,6 @@ _STACKED = re.compile(r'(^|/)stacked_layers/')
 def make_transformer(architecture: GemmaArchitecture, *, dtype: jax.typing.DTypeLike) -> gm.nn.Transformer:
     """The text decoder of an architecture, without a vision encoder.
 
-    Args:
-        architecture: The numbers of the model.
-        dtype: Type of the weights and of the computation.
-
     Returns:
         A Flax module; `apply({'params': parameters}, tokens, ...)` gives logits `[B L V]`.
     """

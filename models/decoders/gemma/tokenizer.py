@@ -65,17 +65,14 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """See `Tokenizer.vocab_size`."""
         return len(self._model.pieces)
 
     @property
     def start_tokens(self) -> tuple[int, ...]:
-        """See `Tokenizer.start_tokens`."""
         return (self.special_tokens.bos,)
 
     @property
     def stop_tokens(self) -> frozenset[int]:
-        """See `Tokenizer.stop_tokens`."""
         return frozenset(self.special_tokens.stop)
 
     @property
@@ -88,7 +85,6 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         }
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """See `Tokenizer.encode_batch`."""
         import tensorflow as tf
 
         if not texts:
@@ -98,7 +94,6 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 
     def decode_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
-        """See `Tokenizer.decode_batch`."""
         import tensorflow as tf
 
         if not ids:
@@ -115,7 +110,6 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         return [text.decode('utf-8', errors='replace') for text in self._processor.detokenize(ragged).numpy()]
 
     def token_bytes(self) -> list[bytes]:
-        """See `Tokenizer.token_bytes`."""
         byte = type(self._model.pieces[0]).BYTE
         return [
             b''

@@ -111,7 +111,6 @@ class Architecture(family.Sizes):
         return self.num_layers * rank * (sum(sides) + 2 * width + 3 * self.hidden_dim)
 
     def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
-        """See `Sizes.gradient_bytes`."""
         of_layer = 4 * tokens * (_KEPT_WIDTHS * self.embed_dim + _KEPT_SHARES * self.num_heads * length)
         if not remat:
             return self.num_layers * of_layer

@@ -75,7 +75,6 @@ class Place:
     """Puts weights where they are to lie, one after another, so that none lies in memory twice for long.
 
     Attributes:
-        dtype: Their type.
         sharding: Their devices; None for the first one.
     """
 
@@ -87,13 +86,7 @@ class Place:
 
 
 def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
-    """The parts of each weight, as a tree in the form of the weights.
-
-    Args:
-        architecture: The model that the checkpoint should hold.
-        names: Names of its tensors.
-        rows: The embedding's in the file.
-    """
+    """The parts of each weight, in the tree of the weights; `rows` are the embedding's in the file."""
     a = architecture
     wide, narrow = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
     rows = rows if rows == names.embedding_rows else a.num_embed
@@ -131,13 +124,7 @@ def _with_rows(table: Any, rows: int) -> Any:
 
 
 def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
-    """The weights, made one after another.
-
-    Args:
-        parts: The parts of each weight.
-        tensor: Reads a tensor by its name.
-        place: Device and type of the weights.
-    """
+    """The weights, made one after another."""
 
     def weight(part: Part) -> jax.Array:
         return place(part.arrange(*map(tensor, part.sources)))
@@ -157,12 +144,9 @@ def check_shapes(
     *,
     ignored: Sequence[str] = (),
 ) -> None:
-    """Refuses a checkpoint whose tensors are not those of an architecture.
+    """Refuses a checkpoint whose tensors' shapes, by name, are not those of an architecture.
 
-    Args:
-        shapes: Shapes of the checkpoint's tensors by name.
-        expected: Shapes that they should have, of all weights.
-        ignored: Beginnings of names of tensors that are no weight of the text model.
+    Names that begin with one of `ignored` are no weight of the text model.
 
     Raises:
         ValueError: Names the first tensors that are missing, surplus or of another shape, and counts them.
@@ -192,12 +176,7 @@ def listed(items: Sequence[str]) -> str:
 def refuse_numbers[A: Architecture](
     architecture: A, models: Mapping[str, A], differences: Callable[[A], Sequence[str]]
 ) -> None:
-    """Refuses a checkpoint that says other numbers than an architecture's.
-
-    Args:
-        architecture: The model that the checkpoint should hold.
-        models: The family's architectures by name.
-        differences: Each number of a checkpoint that is not an architecture's, in words.
+    """Refuses a checkpoint that says other numbers than an architecture's, which `differences` has in words.
 
     Raises:
         ValueError: The numbers that differ, and the model that has the checkpoint's numbers.

@@ -77,7 +77,6 @@ class TransformerDecoder(decoder_lib.Decoder):
     def prefill(
         self, prompts: Sequence[np.ndarray], *, together: int | None = None
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Decoder.prefill`."""
         size, length = together or self.shapes.micro_batch_size, self.shapes.max_prompt_tokens
         self._check_memory(len(prompts))
         tokens = np.zeros((len(prompts), length), np.int32)
@@ -107,7 +106,6 @@ class TransformerDecoder(decoder_lib.Decoder):
     def append(
         self, weights: Any, cache: tuple[Any, ...], tokens: Any, count: Any, offset: Any
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Decoder.append`."""
         results = [
             forward.append(
                 self._architecture,
@@ -125,7 +123,6 @@ class TransformerDecoder(decoder_lib.Decoder):
         return states, caches
 
     def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
-        """See `Decoder.logits`."""
         return forward.logits(self._architecture, weights, states, columns)
 
     def _check_memory(self, rows: int) -> None:

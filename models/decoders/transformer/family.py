@@ -31,11 +31,6 @@ class TransformerFamily(family.Family):
     def load_weights(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
         """Reads the weights of a model.
 
-        Args:
-            model: One of `models`.
-            checkpoint: Folder or file of the weights.
-            place: Device and type of the weights.
-
         Raises:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint is another model's.
@@ -50,7 +45,6 @@ class TransformerFamily(family.Family):
         dtype: str,
         adapter: Any | None = None,
     ) -> 'TransformerDecoder':
-        """See `Family.load_decoder`."""
         from models.decoders.transformer.checkpoint import Place
         from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
 
@@ -58,7 +52,6 @@ class TransformerFamily(family.Family):
         return TransformerDecoder(self.models[model], weights, shapes=shapes, adapter=adapter)
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
-        """See `Family.adapter_shapes`."""
         from models.decoders.transformer.weights import adapter_shapes
 
         return adapter_shapes(self.models[model], rank)
@@ -66,7 +59,6 @@ class TransformerFamily(family.Family):
     def load_tunable(
         self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
     ) -> family.Tunable:
-        """See `Family.load_tunable`."""
         from models.decoders.transformer import tuning
         from models.decoders.transformer.checkpoint import Place
 
@@ -78,7 +70,6 @@ class TransformerFamily(family.Family):
         )
 
     def load_pooling(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Pooling:
-        """See `Family.load_pooling`."""
         import jax
 
         from models.decoders.transformer.checkpoint import Place

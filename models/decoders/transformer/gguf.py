@@ -30,7 +30,6 @@ class Format[A: Architecture]:
     """The format of a family's files.
 
     Attributes:
-        models: The family's architectures by name.
         kinds: Values that `general.architecture` may have.
         names: Names of an architecture's tensors.
         differences: Each number of a file's metadata that is not an architecture's, in words.

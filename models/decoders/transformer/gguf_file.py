@@ -51,12 +51,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
-    """All of a file but the numbers of its tensors.
-
-    Attributes:
-        metadata: Values by key: numbers, strings, lists of strings, arrays of numbers.
-        tensors: Tensors by name.
-    """
+    """All of a file but the numbers of its tensors."""
 
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -70,9 +65,6 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Reads metadata and tensors' places, and holds the places against the file's size.
-
-    Args:
-        path: The file, local or on a remote file system.
 
     Raises:
         FileNotFoundError: There is no such file.

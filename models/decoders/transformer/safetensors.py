@@ -29,7 +29,6 @@ class Format[A: Architecture]:
     """The format of a family's folders.
 
     Attributes:
-        models: The family's architectures by name.
         names: Names of an architecture's tensors, without what may stand before all of them.
         prefixes: Prefixes that may stand before them.
         output_copies: Names, as they stand, of copies of an embedding that is the output layer too.

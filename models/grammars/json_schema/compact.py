@@ -44,7 +44,7 @@ def _ordered(schema: Any, value: Any, references: References) -> Any:
 
 
 def _may_be(schema: Any, value: Any, references: References) -> bool:
-    """Whether a value may be of a branch, by its type and its keys."""
+    """True if a value may be of a branch, by its type and its keys."""
     schema = references.resolved(schema, '#')
     if not isinstance(schema, Mapping) or not isinstance(value, Mapping) or 'properties' not in schema:
         return True

@@ -58,7 +58,7 @@ def spelled(value: Any, place: str) -> str:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Whether two JSON values are equal: numbers by value, objects in any order of keys."""
+    """True if two JSON values are equal: numbers by value, objects in any order of keys."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         return value.keys() == other.keys() and all(same(value[key], other[key]) for key in value)
     if isinstance(value, list) and isinstance(other, list):
@@ -72,7 +72,7 @@ def decimal(value: float | int | Decimal) -> Decimal:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number."""
+    """True if a value is a number."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
@@ -93,7 +93,7 @@ def kind(value: Any) -> str:
 
 
 def is_integral(value: Any) -> bool:
-    """Whether a value is a number without a fraction, such as 2 or 2.0."""
+    """True if a value is a number without a fraction, such as 2 or 2.0."""
     if not is_number(value) or not decimal(value).is_finite():
         return False
     return decimal(value) == decimal(value).to_integral_value()

@@ -1,4 +1,4 @@
-"""Which keywords of JSON Schema are enforced, and how a schema with others is refused."""
+"""The keywords of JSON Schema that are enforced, and the refusal of others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,6 @@ class UnsupportedKeywordError(ValueError):
     """A schema has a keyword that is not enforced.
 
     Attributes:
-        keyword: The keyword.
         place: JSON pointer of the schema that holds it.
     """
 

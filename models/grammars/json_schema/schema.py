@@ -193,7 +193,7 @@ class Compiler:
         return expressions.union(*parts)
 
     def _exclude_one_another(self, schema: Any, other: Any, place: str, inside: tuple[int, ...] = ()) -> bool:
-        """Whether two schemas certainly have no value in common: by type, listed values or a shared property.
+        """True if two schemas certainly have no value in common: by type, listed values or a shared property.
 
         `inside` holds the identities of the schemas that are being compared around these.
         """

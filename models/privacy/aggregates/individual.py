@@ -30,7 +30,7 @@ class IndividualDifference(aggregate.Aggregate):
 
     name: ClassVar[str] = 'difference'
     summary: ClassVar[str] = 'the reference and what contexts add to it, each charged what it gives'
-    # The cheapest way to half of the distance, of public text (tests/benchmarks/reference_benchmark.py).
+    # The cheapest way to half of the distance, of public text.
     default_clip_bound: ClassVar[float] = 1.4
     default_temperature: ClassVar[float] = 1.0
     default_public_top_k: ClassVar[int | None] = 1024

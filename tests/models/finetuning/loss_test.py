@@ -1,15 +1,12 @@
 """FT's loss: log probabilities against a full softmax, the mismatch term against equation 4, the adapter."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.decoders import decoder
-from models.decoders.gemma import architectures
 from models.decoders.transformer import forward, tuning
 from models.decoders.transformer.weights import ADAPTED, Adapter, Weights, adapt, adapter_shapes
 from models.finetuning import loss
@@ -151,35 +148,6 @@ def test_a_difference_of_zero_leaves_every_bit_and_every_weight_learns(dtype: st
     many = jax.tree.map(lambda leaf: 64 * leaf, step)
     moved = jax.tree.map(lambda before, after: bool((before != after).any()), weights, adapt(weights, many))
     assert all(jax.tree.leaves(moved))
-
-
-def test_a_difference_has_every_weight_of_every_model() -> None:
-    for name, architecture in architectures.ARCHITECTURES.items():
-        shapes = adapter_shapes(architecture, None)
-        sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)]
-        assert sum(sizes) == architecture.num_parameters == architecture.adapter_parameters(None), name
-
-
-@pytest.mark.parametrize('rank', [2, None])
-def test_a_decoder_with_an_adapter_predicts_what_was_trained(rank: int | None) -> None:
-    adapter, first = tiny.adapter(rank), 7
-    shapes = decoder.Shapes(max_prompt_tokens=8, max_example_tokens=8, micro_batch_size=8)
-    of_family = tiny.Tiny()
-    model = of_family.load_decoder(
-        'tiny', '', shapes=shapes, dtype='float32', adapter=jax.tree.map(np.asarray, adapter)
-    )
-    tunable = of_family.load_tunable('tiny', '', dtype='float32')
-    trained = said(tunable.weights, adapter, TOKENS, np.full(3, first), 4)
-    rows = [*TOKENS, *[TOKENS[0]] * 5]
-    states, cache = model.prefill([row[:first] for row in rows])
-    for place in range(4):
-        logits = np.asarray(model.logits(model.weights, states[0]))[:3]
-        token = TOKENS[:, first + place]
-        sampled = logits[np.arange(3), token] - np.logaddexp.reduce(logits, axis=1)
-        np.testing.assert_allclose(sampled, trained[:, place], atol=1e-4)
-        states, cache = model.append(
-            model.weights, cache, jnp.asarray(np.array(rows)[:, first + place, None]), jnp.int32(1), place
-        )
 
 
 def test_every_set_of_wrong_instructions_is_equally_likely() -> None:

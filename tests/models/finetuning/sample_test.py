@@ -4,28 +4,22 @@ import dataclasses
 import functools
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jsonschema
 import numpy as np
 import pytest
 
-from models.bundled import FOLDER as BUNDLED
 from models.decoders import decoder, family
-from models.decoders.transformer import forward
 from models.finetuning.sample import PlannedTexts, TextSampler
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
-from models.prompt_templates import PRESETS
-from models.records import BatchId, TunedExample
+from models.records import BatchId
 from models.sampling.nucleus import nucleus
 from tests import oracles
 from tests.models.finetuning import tiny
-from tests.samples import SECRET, needs_model
+from tests.samples import SECRET
 
 pytestmark = pytest.mark.heavy
 
@@ -48,27 +42,6 @@ def test_the_nucleus_is_that_of_a_sort(top_p: float, top_k: int | None) -> None:
     found = np.asarray(nucleus(jnp.asarray(logits), top_p=top_p, top_k=top_k))
     expected = np.stack([oracles.nucleus(row, top_p, top_k) for row in logits.astype(float)])
     assert (found == expected).all()
-
-
-def test_rows_with_tokens_of_their_own_are_those_of_longer_prompts() -> None:
-    weights, tokens = tiny.weights(), np.random.default_rng(1).integers(4, 260, (4, 9)).astype(np.int32)
-    lengths = jnp.full(4, 6)
-    # One program each: an operation alone would be compiled by itself.
-    read, append, states_of = (
-        jax.jit(functools.partial(part, tiny.ARCHITECTURE, **known))
-        for part, known in (
-            (forward.read_prompts, {'example_slots': 5, 'in_pieces': False}),
-            (forward.append, {}),
-            (forward.states, {}),
-        )
-    )
-    _, cache = read(weights, jnp.asarray(tokens[:, :6]), lengths)
-    for place in range(3):
-        states, cache = append(
-            weights, cache, jnp.asarray(tokens[:, 6 + place : 7 + place]), jnp.int32(1), jnp.int32(place)
-        )
-        whole = states_of(weights, jnp.asarray(tokens[:, : 7 + place]))[:, -1]
-        np.testing.assert_allclose(states, whole, atol=1e-4)
 
 
 @pytest.mark.first
@@ -241,66 +214,3 @@ def test_training_reads_records_as_texts_are_sampled() -> None:
     valid, other = settings.writer().continuations(['{"n": 32, "k": "x"}', 'x; {"n": 7'], 40)
     assert tiny.Bytes().decode_batch([valid, other]) == ['{"k":"x","n":32}', 'x; {"n": 7']
     assert valid[-1] == other[-1] == tiny.EOS
-
-
-# --- The bundled model, whose tokens are pieces of words ------------------------------
-
-MESSAGE: dict[str, Any] = {
-    'type': 'object',
-    'properties': {
-        'about': {'enum': ['parcel', 'invoice']}, 'urgent': {'type': 'boolean'},
-        'note': {'type': 'string', 'maxLength': 8},
-        'items': {'type': 'array', 'items': {'type': 'integer', 'minimum': 1, 'maximum': 20}, 'maxItems': 2},
-    },
-    'required': ['about', 'urgent', 'note'],
-    'additionalProperties': False,
-}  # fmt: skip
-PATTERN = r' ?(Parcel|Invoice) [A-Z]{2}[0-9]{3}(, (late|lost)){0,2}\.'
-
-
-def _is_message(text: str) -> bool:
-    try:
-        jsonschema.validate(json.loads(text), MESSAGE)
-    except (ValueError, jsonschema.ValidationError):
-        return False
-    return True
-
-
-def _is_of_pattern(text: str) -> bool:
-    return re.fullmatch(PATTERN, text) is not None
-
-
-def _of_bundled(structure: Structure, most: int = 48) -> list[TunedExample]:
-    """Texts of a random adapter: nobody taught this model a structure."""
-    settings = tiny.settings(
-        model='bundled', checkpoint=str(BUNDLED / 'checkpoint'), tokenizer=str(BUNDLED / 'tokenizer.model'),
-        template=PRESETS['pretrained'], max_prompt_tokens=32, max_example_tokens=most, micro_batch_size=32,
-        temperature=3.0, top_p=1.0, structure=structure,
-    )  # fmt: skip
-    rng, shapes = np.random.default_rng(0), family.family_of('bundled').adapter_shapes('bundled', 2)
-    adapter = jax.tree.map(lambda leaf: jnp.asarray(0.02 * rng.normal(size=leaf.shape), jnp.float32), shapes)
-    return TextSampler(settings, adapter).sample([planned(0, 'a', 32)], KEY)[0]
-
-
-@needs_model
-@pytest.mark.parametrize(
-    'structure, is_valid',
-    [
-        (Structure(json_schema=json.dumps(MESSAGE)), _is_message),
-        (Structure(regex=PATTERN), _is_of_pattern),
-    ],
-    ids=['schema', 'regex'],
-)
-def test_every_text_that_ended_by_itself_is_valid_at_a_high_temperature(
-    structure: Structure, is_valid: Callable[[str], bool]
-) -> None:
-    texts = _of_bundled(structure)
-    complete = [text.text for text in texts if not text.truncated]
-    assert len(complete) > 16 and len(set(complete)) > 8 and all(map(is_valid, complete))
-
-
-@needs_model
-def test_all_texts_are_valid_where_those_that_were_cut_are_closed() -> None:
-    structure = Structure(json_schema=json.dumps(MESSAGE), closes_truncated=True)
-    texts = _of_bundled(structure, most=18)
-    assert any(text.truncated for text in texts) and all(_is_message(text.text) for text in texts)

@@ -84,7 +84,7 @@ def test_an_intersection_is_that_of_sets(first: Expression, second: Expression, 
     for text in texts:
         assert both.accepts(text) == (one.accepts(text) and other.accepts(text))
     whole = automaton.build(union(automaton.embedded(both), automaton.embedded(one)))
-    # Of the same set, so the same numbers.
+    # Automata of the same set have the same numbers.
     np.testing.assert_array_equal(whole.table, one.table)
     np.testing.assert_array_equal(whole.accepting, one.accepting)
     np.testing.assert_array_equal(whole.class_of_byte, one.class_of_byte)

@@ -74,14 +74,6 @@ def test_hub_checkpoint_computes_what_transformers_would(name: str, tmp_path: pa
     np.testing.assert_allclose(logits, oracle(architecture, tensors, tokens), atol=5e-5, rtol=0)
 
 
-@pytest.mark.parametrize('name', CASES)
-def test_hub_checkpoint_has_the_shapes_of_the_architecture(name: str, tmp_path: pathlib.Path) -> None:
-    folder = _write(tmp_path, hub_tensors(CASES[name]))
-    weights = checkpoints.load_weights(CASES[name], folder, Place(jnp.bfloat16))
-    _assert_fits(CASES[name], weights)
-    assert {leaf.dtype for leaf in jax.tree.leaves(weights)} == {jnp.dtype(jnp.bfloat16)}
-
-
 @pytest.mark.first
 def test_bfloat16_tensors_load_exactly(tmp_path: pathlib.Path) -> None:
     halves = {name: value.astype(ml_dtypes.bfloat16) for name, value in hub_tensors(GEMMA2).items()}
@@ -376,32 +368,6 @@ def test_another_depth_and_width_are_three_numbers_before_any_weight_is_read(
     with pytest.raises(ValueError, match=f'got {expected}') as raised:
         checkpoints.check_files(GEMMA3, folder)
     assert len(str(raised.value)) < 300 and 'layer_' not in str(raised.value)
-
-
-def test_a_config_of_another_depth_names_its_numbers_and_no_list(tmp_path: pathlib.Path) -> None:
-    _write(tmp_path, hub_tensors(GEMMA3))
-    other = {
-        'num_hidden_layers': 26, 'hidden_size': 1152, 'intermediate_size': 6912, 'head_dim': 7,
-        'layer_types': ['full_attention'] * 26,
-    }  # fmt: skip
-    (tmp_path / 'config.json').write_text(json.dumps(CONFIG | ROTARY_4 | other))
-    with pytest.raises(ValueError) as raised:
-        checkpoints.check_files(GEMMA3, tmp_path)
-    assert 'got num_hidden_layers=26 where 3 is expected; hidden_size=1152 where' in str(raised.value)
-    assert '6912' in str(raised.value) and 'and 2 more.' in str(raised.value)
-    assert 'full_attention' not in str(raised.value)
-
-
-def test_orbax_misshape_names_parameter_and_both_shapes(tmp_path: pathlib.Path) -> None:
-    library.save_orbax(_random_parameters(dataclasses.replace(GEMMA2, num_embed=41)), tmp_path / 'saved')
-    message = r'embedder/input_embedding: expected \(40, 16\), found \(41, 16\)\.'
-    with pytest.raises(ValueError, match=message):
-        checkpoints.load_weights(GEMMA2, tmp_path / 'saved', Place(jnp.float32))
-
-
-def test_absent_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(FileNotFoundError, match='Expected a checkpoint, got checkpoint='):
-        checkpoints.load_weights(GEMMA2, tmp_path / 'nowhere', Place(jnp.float32))
 
 
 @pytest.mark.run

@@ -416,17 +416,6 @@ def test_stream_equals_a_slow_loop_without_cache(name: str, kind: str) -> None:
     assert len(examples) > 2
 
 
-def test_stream_in_bfloat16_is_whole_and_deterministic() -> None:
-    """The mechanism stays in float32; the same batch gives the same stream."""
-    model, rows = _decoder('bundled', dtype='bfloat16'), _prompts('bundled', 6, seed=5)
-    stream = _stream(model, SPARSE, rows)
-    assert len(stream.tokens) == SPARSE.max_batch_tokens and set(stream.is_private.tolist()) == {True, False}
-    assert ((stream.tokens > 4) & (stream.tokens < model.vocab_size)).all()
-    again = _stream(model, SPARSE, rows)
-    np.testing.assert_array_equal(stream.tokens, again.tokens)
-    np.testing.assert_array_equal(stream.is_private, again.is_private)
-
-
 # ------------------------------------------------------------------- pooled hidden states
 
 

@@ -10,13 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import bundled
-from models.decoders import decoder, family
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.transformer import gguf as gguf_checkpoints
 from models.decoders.transformer import gguf_file
 from models.decoders.transformer.checkpoint import Place
-from models.decoders.transformer.weights import Weights
 from tests.models.decoders.gemma.gguf_files import F32, gguf_metadata, gguf_tensors, write_gguf
 from tests.models.decoders.gemma.hub_checkpoints import CASES, GEMMA2, GEMMA3, all_logits, hub_tensors, oracle
 
@@ -344,54 +341,3 @@ def test_what_is_no_gguf_is_told(data: bytes, message: str, tmp_path: pathlib.Pa
     (tmp_path / 'file').write_bytes(data)
     with pytest.raises(ValueError, match=message):
         checkpoints.load_weights(GEMMA2, tmp_path / 'file', Place('float32'))
-
-
-# --- A model that ships ----------------------------------------------------------
-
-
-def test_bundled_model_as_a_gguf_file_computes_the_same(tmp_path: pathlib.Path) -> None:
-    """By the decoder that a run has, from the weights back to the names of GGUF."""
-    a = architectures.ARCHITECTURES[bundled.MODEL]
-    original = checkpoints.load_weights(a, bundled.CHECKPOINT, Place('float32'))
-    path = write(tmp_path / 'bundled.gguf', a, _tensors(a, original))
-    shapes = decoder.Shapes(max_prompt_tokens=24, max_example_tokens=4, micro_batch_size=8)
-    prompts = [np.array([2, *range(300, 300 + length)], np.int32) for length in range(8, 24, 2)]
-    logits = []
-    for checkpoint in (bundled.CHECKPOINT, path):
-        family.family_of(bundled.MODEL).check_files(
-            bundled.MODEL, family.files_of(bundled.MODEL, str(checkpoint), str(bundled.TOKENIZER))
-        )
-        model = family.family_of(bundled.MODEL).load_decoder(
-            bundled.MODEL, checkpoint, shapes=shapes, dtype='float32'
-        )
-        (states,), _ = model.prefill(prompts)
-        logits.append(np.asarray(model.logits(model.weights, states)))
-    # 1 + w and back costs 6e-8 of 1 in each norm.
-    np.testing.assert_allclose(logits[1], logits[0], atol=1e-4, rtol=0)
-    assert np.ptp(logits[0]) > 5
-
-
-def _tensors(a: architectures.GemmaArchitecture, weights: Weights) -> dict[str, np.ndarray]:
-    """GGUF's tensors of a Gemma 3."""
-    tensors = {'token_embd.weight': weights.embedding, 'output_norm.weight': weights.final_norm + 1}
-    ends = [a.num_heads * a.head_dim, (a.num_heads + a.num_kv_heads) * a.head_dim]
-    for index, layer in enumerate(weights.layers):
-        query, key, value = jnp.split(layer.query_key_value.T, ends)
-        gate, up = jnp.split(layer.gate_up.T, 2)
-        found = {
-            'attn_q': query,
-            'attn_k': key,
-            'attn_v': value,
-            'attn_output': layer.attention_output.T,
-            'attn_q_norm': layer.query_norm + 1,
-            'attn_k_norm': layer.key_norm + 1,
-            'ffn_gate': gate,
-            'ffn_up': up,
-            'ffn_down': layer.down.T,
-            'attn_norm': layer.pre_attention_norm + 1,
-            'post_attention_norm': layer.post_attention_norm + 1,
-            'ffn_norm': layer.pre_ffw_norm + 1,
-            'post_ffw_norm': layer.post_ffw_norm + 1,
-        }
-        tensors |= {f'blk.{index}.{name}.weight': weight for name, weight in found.items()}
-    return {name: np.ascontiguousarray(weight) for name, weight in tensors.items()}
