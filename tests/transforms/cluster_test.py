@@ -25,7 +25,6 @@ from tests.transforms.letters import (
     LETTERS,
     LetterEmbedder,
     calls_in,
-    letter_centers,
     settings_in,
     slow_clusters,
     slow_nearest,
@@ -210,13 +209,6 @@ def test_what_an_error_quotes_stays_in_the_work_directory(work_dir: str) -> None
     assert 'secret' not in ''.join(traceback.format_exception(caught.value))
     (kept,) = pathlib.Path(work_dir, ERRORS_FOLDER).iterdir()
     assert 'secret' in kept.read_text()
-
-
-@pytest.mark.run
-def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
-    letter_centers(embedder_fingerprint='2' * 64).write(f'{work_dir}/centers')
-    with pytest.raises(Exception, match='Expected the embedder of the centres'):
-        run(some_records(), work_dir, 'example', 1, rho=1.0)
 
 
 # --- The draw -------------------------------------------------------------------------
