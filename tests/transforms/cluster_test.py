@@ -219,12 +219,12 @@ ARGUMENTS = {'labels': LABELS, 'centers': 3, 'kept': 2, 'rho': 0.0005}
 def test_the_clustering_is_drawn_once_in_the_life_of_a_run(tmp_path: pathlib.Path, work_dir: str) -> None:
     path, before = tmp_path / 'clustering.json', set(tmp_path.iterdir())
     first = cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS)
-    # Whoever comes later reads it, with other counts even.
+    # A later caller reads it, with other counts even.
     for counted in ([10, 20, 30, 40, 50, 60], [0] * 6):
         assert cluster.draw_clustering(counted, work_dir, **ARGUMENTS) == first
     assert set(tmp_path.iterdir()) - before == {path}
     assert Clustering.from_json(path.read_text()) == first
-    # Whoever lost the file draws the same. Scale 32: two draws of six counts are equal with odds below 1e-9.
+    # A lost file is drawn the same again. Scale 32: two draws of six counts are equal with odds below 1e-9.
     path.unlink()
     assert cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS) == first
     assert first.rho == 0.0005 and first.centers == 3

@@ -186,8 +186,8 @@ def test_the_sum_that_is_reported_is_the_composed_curves() -> None:
     entries = [held.entry(run) for run in held.runs]
     assert [type(entry).__name__ for entry in entries] == ['LedgerEntry', *['MixedLedgerEntry'] * 3]
     for index, entry in enumerate(entries):
-        so_far = RunCost(stages={str(place): part for place, part in enumerate(parts[: index + 1])})
-        assert entry.epsilon_after == so_far.epsilon(DELTA) == held.epsilon_up_to(held.runs[index])
+        together = accounting.epsilon_of_events(parts[: index + 1], DELTA)
+        assert entry.epsilon_after == together == held.epsilon_up_to(held.runs[index])
     # Orders up to the smallest ω of those so far, by brute force.
     expected = costs.epsilon(costs.zcdp(0.3, 9.0), DELTA, costs.grid(1e-3, 8.0, 2000))
     assert entries[1].epsilon_after == pytest.approx(float(expected), rel=1e-4)

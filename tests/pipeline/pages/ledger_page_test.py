@@ -70,7 +70,7 @@ def test_page_holds_every_run_and_event(count: int) -> None:
     assert 'Budget, ε at δ = 10-6 8 ' in text.replace('−', '-')
     assert page.count('<svg') == (2 if count else 0)
     assert (f'The other {count - 40} runs' in text) == (count > 40)
-    for words in ('Log of 4 events', 'ρ = 9; budget exceeded', 'now ρ = 2.5 at δ = 1e-6; before ρ = 1.05'):
+    for words in ('Log of 4 events', 'ρ = 9; budget exceeded', 'now ρ = 2.5 at δ = 10-6; before ρ = 1.05'):
         assert words in text, words
 
 

@@ -29,7 +29,7 @@ PARAMS = MechanismParams(
     threshold_noise_scale=0.2,
     max_batch_tokens=4000,
 )
-# What a hostile or clumsy name might hold: markup, quotes, template syntax, mathtext, a control character.
+# Contents of a hostile or clumsy name: markup, quotes, template syntax, mathtext, a control character.
 NASTY = '<script>alert("1")</script> & {{ 7*7 }} $\\frac$ [bold]x[/bold] \'"> 内科 \x07'
 VOID = {'meta', 'br', 'link', 'img', 'hr', 'input'}
 

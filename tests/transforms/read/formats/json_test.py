@@ -93,7 +93,7 @@ def test_a_number_of_any_length_in_another_column_rejects_no_row(tmp_path: pathl
     assert read_bytes(tmp_path, 'a.json', b'[' + row + b']', TEXT) == (['x'], [])
 
 
-# What may stand in the first line of a file of lines and look like an array's beginning.
+# First lines of files of lines that look like an array's beginning.
 BAD_FIRST_LINES = [
     '[1]', '[1', '[', '[[', '[]', '[1,', '[{"text": 1', '[{"text": "open', '["a", {"b":', '[1] 2', '["\\',
     '[tru', '[[1], [', '\ufeff[1]', '  [1]', '[' * 100_000, '[' + '9' * 5_000 + ']', '[1]\x0b',
@@ -165,7 +165,7 @@ def test_an_array_is_read_element_by_element_whatever_the_chunks(
 
 @pytest.mark.parametrize('separator', [', ', ',\n'])
 def test_an_array_is_never_held_whole(separator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an array of 20 MB, on one line or on many, what is read ahead stays near the bound."""
+    """An array of 20 MB, on one line or on many, is read ahead near the bound alone."""
     monkeypatch.setattr(lines, 'MAX_ROW_BYTES', 100_000)
     row = json.dumps({'text': 'x' * 2_000})
     fed = 0
