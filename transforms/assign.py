@@ -37,10 +37,7 @@ class AssignBatches(beam.PTransform):
 
     Attributes:
         plan: The batch plan, or the PCollection of `DrawPlan`, whose single element it is.
-        work_dir: The curator's folder, where workers read the run key.
         batch_size: Expected batch size s; also the number of slots of a batch under k > 1.
-        unit: The unit of privacy.
-        examples_per_context: At most k records share one context.
         text_limit: Number of characters of a text that a prompt can use. Texts are cut to it before they
             are shuffled; None leaves them whole.
     """

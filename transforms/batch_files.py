@@ -44,12 +44,6 @@ def write_batch(work_dir: str, batch_id: str, rows: Iterable[Any], facts: BatchF
     Two accelerators may round differently, and then decode one batch to different examples. So the name
     of the file of losses or spending holds a digest of the examples: `read_facts` finds the facts of the
     examples that stayed.
-
-    Args:
-        work_dir: The curator's folder.
-        batch_id: Which batch.
-        rows: Dataclasses, or their fields.
-        facts: The losses or spending.
     """
     plain = [row if isinstance(row, dict) else dataclasses.asdict(row) for row in rows]
     data = json.dumps(plain, ensure_ascii=False).encode()

@@ -39,11 +39,8 @@ class ClusterRecords(beam.PTransform):
 
     Attributes:
         settings: The centres and the embedder; a worker process loads them once.
-        labels: The declared labels, or a single None.
-        work_dir: The curator's folder.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the counts of centres: the first share of `counts.split_rho`.
-        unit: The unit of privacy.
         text_limit: Public number of characters of a text that are embedded; None embeds all.
     """
 
@@ -106,14 +103,7 @@ def embed_records(
     centers: Centers,
     text_limit: int | None,
 ) -> list[Record]:
-    """The records with their embeddings, each in the cluster of the nearest of all centres.
-
-    Args:
-        records: Any records.
-        embed: n texts -> `[n, d]` float32; each row is a function of its own text.
-        centers: The public centres.
-        text_limit: As of `ClusterRecords`.
-    """
+    """The records with their embeddings, each in the cluster of the nearest of all centres."""
     vectors = np.ascontiguousarray(embed([record.text[:text_limit] for record in records]), _EMBEDDING)
     clusters = centers.nearest(vectors)
     return [
@@ -206,13 +196,7 @@ def draw_clustering(
 ) -> Clustering:
     """Reads the clustering of a work directory; where there is none, draws the noise and writes it first.
 
-    Args:
-        true_counts: True counts of contexts, one for each centre, one label after another; private.
-        work_dir: The curator's folder.
-        labels: The declared labels, or a single None.
-        centers: Number K of centres.
-        kept: Number k' of centres that each label keeps.
-        rho: zCDP cost of the noisy counts.
+    The true counts are private: one for each centre, one label after another.
 
     Raises:
         ValueError: The clustering there is of other settings, or the number of counts does not fit them.

@@ -27,10 +27,6 @@ class DrawConditions(beam.PTransform):
 
     Attributes:
         structure: The run's, with its fields and their values.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
-        work_dir: The curator's folder.
-        unit: The unit of privacy.
     """
 
     structure: Structure
@@ -85,13 +81,7 @@ def draw_conditions(
 ) -> Conditions:
     """Reads the conditions of a work directory; where there are none, draws the noise and writes them first.
 
-    Args:
-        true_counts: True counts of contexts, one for each cell, one label after another; private.
-        work_dir: The curator's folder.
-        fields: The fields whose values examples are given.
-        cells: Every combination of their values, each value in JSON.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
+    The true counts are private: one for each cell, one label after another.
 
     Raises:
         ValueError: The conditions there are of other settings, or the number of counts does not fit them.

@@ -25,8 +25,6 @@ class CountContexts(beam.PTransform):
 
     Attributes:
         labels: The declared labels, or a single None. Records of other labels are not counted.
-        work_dir: The curator's folder, where workers read the run key.
-        unit: The unit of privacy.
         centers: Number K of centres. The clusters 0 to K-1 of the first label are counted first, then
             those of the next label. None counts labels alone.
     """

@@ -156,7 +156,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
 
 def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
-    """Whether a folder is missing or empty, but for files whose names match glob patterns (`besides`)."""
+    """True if a folder is missing or empty, but for files whose names match glob patterns (`besides`)."""
     if is_local(folder):
         try:
             names = os.listdir(folder)

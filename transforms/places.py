@@ -134,11 +134,7 @@ def none_found(part: str, pattern: str) -> FileNotFoundError:
 
 
 def check_local_files(pattern: str) -> None:
-    """Refuses a plain path of this machine that is not there; `transforms.read` looks at other places.
-
-    Raises:
-        FileNotFoundError: See above.
-    """
+    """Refuses a plain path of this machine that is not there; `transforms.read` looks at other places."""
     for path in split_patterns(pattern):
         is_plain = '://' not in path and not path.endswith('/')
         if is_plain and not set(path) & set('*?[') and not os.path.exists(path):
@@ -157,11 +153,7 @@ def is_dataset(place: str) -> bool:
 
 
 def check_filesystem(*places: str | None) -> None:
-    """Refuses places of an object store whose client is not installed.
-
-    Raises:
-        MissingExtraError: See above.
-    """
+    """Refuses places of an object store whose client is not installed."""
     for place in places:
         if place is not None and GOOGLE in place:
             extras.need(extras.GCP, use=f'the path {place!r}')
@@ -242,7 +234,7 @@ def has_password(place: str) -> bool:
 
 
 def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str, str | int]:
-    """What a connection to PostgreSQL adds to its URL, by the driver's names: a limit, and TLS elsewhere.
+    """Arguments of a connection to PostgreSQL beside its URL, by the driver's names: a limit, TLS elsewhere.
 
     The driver would go on without TLS where a server, or whoever answers for it, offers none. What the URL,
     PGSSLMODE or a service file says goes before it.

@@ -21,12 +21,6 @@ class DrawPlan(beam.PTransform):
     """The true counts (a single list) -> the single `BatchPlan` of the run, by `draw_plan`.
 
     Attributes:
-        work_dir: The curator's folder.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
-        batch_size: Expected batch size s.
-        unit: The unit of privacy.
-        examples_per_context: At most k records share one context.
         clustering: That of `ClusterRecords`; None where the counts are of each label alone.
         conditions: Those of `DrawConditions`; None where examples are given no values.
     """
@@ -61,14 +55,7 @@ class DrawPlan(beam.PTransform):
 def draw_plan(
     true_counts: Sequence[int], work_dir: str, *, contexts_per_batch: int, **release: Any
 ) -> BatchPlan:
-    """`draw_plan_of` where each group gets the batches that its noisy count fills, as in private prediction.
-
-    Args:
-        true_counts: As of `draw_plan_of`; private.
-        work_dir: The curator's folder.
-        contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
-        **release: As of `draw_plan_of`.
-    """
+    """`draw_plan_of` where each group gets the batches that its noisy count fills: prediction."""
     return draw_plan_of(
         true_counts,
         work_dir,
@@ -89,15 +76,7 @@ def draw_plan_of(
 ) -> BatchPlan:
     """Reads the batch plan of a work directory; where there is none, draws the noise and writes it first.
 
-    Args:
-        true_counts: True counts of contexts in the order of `labels`: one for each label or, with a
-            clustering, one for each centre of each label; private.
-        work_dir: The curator's folder.
-        labels: The declared labels, or a single None.
-        rho: zCDP cost of the noisy counts.
-        batches_of: Noisy counts of the groups -> the number of batches of each group.
-        clustering: The centres that each label keeps; None without clusters.
-        conditions: The noisy counts of cells; None where examples are given no values.
+    The true counts are private: one for each label or, with a clustering, for each centre of each label.
 
     Raises:
         ValueError: The batch plan there is of other settings, or the number of counts does not fit them.

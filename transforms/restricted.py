@@ -29,14 +29,11 @@ class WriteRestricted(beam.PTransform):
     Runners show metrics to others than the curator, so the counts are elements and no metrics.
 
     Attributes:
-        rejected: Rejected rows.
         sizes: Number of contexts of each batch.
         facts: The losses of batches whose price is known only afterwards, or the spending of contexts.
         counted: Further numbers of records, each under its field of the curator's report.
         left_out: Number of records outside of the run's sample; empty for a run without a sample.
-        plan: The single plan.
         render: Makes the files: see `RenderRestricted`.
-        work_dir: The curator's folder.
     """
 
     rejected: beam.PCollection[Rejection]
@@ -96,11 +93,7 @@ def _write_restricted(
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class KeepRejected(beam.PTransform):
-    """Rejected rows -> one JSON lines file in the work directory, if the curator asks for it.
-
-    Attributes:
-        work_dir: The curator's folder.
-    """
+    """Rejected rows -> one JSON lines file in the work directory, if the curator asks for it."""
 
     work_dir: str
 

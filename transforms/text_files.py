@@ -58,11 +58,7 @@ def delimiter_of(name: str | None) -> str | None:
 
 
 def check_delimiter(name: str | None, quoting: Quoting) -> None:
-    """Refuses a delimiter that is none, or that the quotes need.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses a delimiter that is none, or that the quotes need."""
     if delimiter_of(name) == '\\' and quoting == 'backslash':
         raise ValueError(
             f'Expected a delimiter that is no backslash with quoting={quoting!r}, got delimiter={name!r}. '
@@ -76,9 +72,6 @@ def check_text_flags(
     """Refuses flags of files of text where no place that the command reads is of their kind.
 
     A flag that nobody gave is None, and `quoting` is 'double'.
-
-    Raises:
-        ValueError: See above.
     """
     given = [
         (name, value, is_kind, kind)

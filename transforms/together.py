@@ -28,12 +28,7 @@ class Together[Element, Output](beam.DoFn, abc.ABC):
         self._size = 0
 
     def wait(self, element: Element, size: int = 1) -> Iterator[Output]:
-        """Holds an element back, or works on it and those that wait.
-
-        Args:
-            element: Not worked on yet.
-            size: Number of its texts.
-        """
+        """Holds an element back, or works on it and those that wait."""
         self._waiting.append(element)
         self._size += size
         if self._size >= self.together:
@@ -50,4 +45,4 @@ class Together[Element, Output](beam.DoFn, abc.ABC):
 
     @abc.abstractmethod
     def work(self, elements: list[Element]) -> Iterator[Output]:
-        """What the step gives of at least one element, in the order in which they came."""
+        """Outputs of the step for at least one element, in the order in which they came."""

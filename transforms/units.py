@@ -13,13 +13,7 @@ from transforms.durable import guarded, read_key
 
 
 class KeyedDoFn(beam.DoFn):
-    """Reads the run key once per worker, and keeps the text of errors in the work directory.
-
-    Args:
-        work_dir: The curator's folder, which holds the run key.
-        expected: What the step does with a record, for its error: 'every record to ...'.
-        name: What the names of its error files begin with.
-    """
+    """Reads the run key once per worker, and keeps the text of errors in the work directory."""
 
     def __init__(self, work_dir: str, *, expected: str, name: str) -> None:
         self._work_dir = work_dir
@@ -42,7 +36,6 @@ class SampleUnits(beam.PTransform):
 
     Attributes:
         rate: Public probability that a unit is in the sample, in (0, 1].
-        work_dir: The curator's folder, where workers read the run key.
     """
 
     rate: float
@@ -122,7 +115,6 @@ class SelectUnits(beam.PTransform):
 
     Attributes:
         labels: The declared labels, or a single None; records of other labels drop out.
-        work_dir: The curator's folder, where workers read the run key.
         of_users: True if a unit is a user.
         k: The largest number of records of one unit.
         text_limit: Number of characters of a text that are kept; None keeps all.
@@ -151,11 +143,7 @@ class SelectUnits(beam.PTransform):
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class CountUnits(beam.PTransform):
-    """Units -> the number of those of each label, under the name of the label's first batch; private.
-
-    Attributes:
-        labels: The declared labels, or a single None.
-    """
+    """Units -> the number of those of each label, under the name of the label's first batch; private."""
 
     labels: tuple[str | None, ...]
 

@@ -55,10 +55,7 @@ class WriteCorpus(beam.PTransform):
     the same files. Beam's own `WriteToParquet` distributes rows to shards at random.
 
     Attributes:
-        plan: The single plan.
-        output: The corpus folder.
         shards: Number of planned batches -> number of files.
-        columns: Columns of a row.
     """
 
     plan: beam.PCollection[BatchPlan]
@@ -128,9 +125,7 @@ class WriteReports(beam.PTransform):
     """The corpus's totals -> the files beside it, once all shards are written.
 
     Attributes:
-        plan: The single plan.
         render: Totals and plan to the files of the corpus folder.
-        output: The corpus folder.
     """
 
     plan: beam.PCollection[BatchPlan]

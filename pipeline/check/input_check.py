@@ -18,8 +18,6 @@ class LabelRecords:
     Attributes:
         label: Value of the column, cut where it is long and the run does not declare it; None where the
             run has no labels.
-        declared: True if the run declares it.
-        records: Records of it.
         contexts: Contexts that they make, in the mean of a sample: records, or units, or slots of k records;
             None if undeclared. Of fine-tuning units, each with its one gradient.
         batches: Planned batches; with a noisy count, those of the true one. None if undeclared, and of

@@ -44,11 +44,6 @@ def check_records(
 
     Memory grows with the numbers of units and of different texts, some hundred bytes each.
 
-    Args:
-        config: The run.
-        on_progress: Told how many rows were read, now and then.
-        on_rejected: Told of each row that is no record, but for labels that are not declared.
-
     Raises:
         ValueError: See `transforms.read.check_input`; or a prompt that does not fit.
         FileNotFoundError: No such files; no model.

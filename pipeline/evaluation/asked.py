@@ -27,11 +27,6 @@ with epy.lazy_imports():
 def evaluate(corpus: str, settings: EvaluationSettings, console: rich.console.Console) -> Evaluation:
     """Measures a corpus as a command does: progress is shown, and no error quotes a record.
 
-    Args:
-        corpus: Folder of a finished run, or a file of texts.
-        settings: Everything else.
-        console: Where progress is shown.
-
     Raises:
         ValueError: Settings do not go together, or texts cannot be read.
         FileNotFoundError: A file is not there.
@@ -49,12 +44,7 @@ def evaluate(corpus: str, settings: EvaluationSettings, console: rich.console.Co
 def read_texts(
     corpora: Sequence[tuple[str, str]], settings: EvaluationSettings
 ) -> list[tuple[str, ReadTexts]]:
-    """(role, texts) of every source: of each corpus by name and place, then of what they are compared with.
-
-    Raises:
-        ValueError: See `reading.read_source`.
-        FileNotFoundError: See `reading.read_source`.
-    """
+    """(role, texts) of every source: of each (name, place) of a corpus, then of the texts beside them."""
     places = [('corpus', name, place) for name, place in corpora]
     for role in ('records', 'test', 'public'):
         if (place := getattr(settings, role)) is not None:

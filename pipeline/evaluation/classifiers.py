@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 type Kind = Literal['tfidf', 'head']
 KINDS: tuple[Kind, ...] = get_args(Kind.__value__)
 TITLES: dict[Kind, str] = {'tfidf': 'TF-IDF', 'head': 'head on vectors'}
-# Of each source; a larger one is sampled.
+# Texts of one source; a larger one is sampled.
 MOST_TEXTS = 20_000
 # A column of more values is a name, not a label.
 MOST_LABELS = 200
@@ -37,10 +37,10 @@ _TOKEN = r'(?u)\w+|[^\w\s]'
 _C = 10.0
 _MAX_ITERATIONS = 200
 _TOLERANCE = 1e-4
-# Of the same problem: Newton's method takes the fewest passes over many sparse words, L-BFGS the least
+# Solvers of one problem: Newton's method takes the fewest passes over many sparse words, L-BFGS the least
 # time on few dense columns.
 _SOLVERS: dict[Kind, Literal['newton-cg', 'lbfgs']] = {'tfidf': 'newton-cg', 'head': 'lbfgs'}
-# Of the bootstrap.
+# Resamples of the bootstrap.
 RESAMPLES = 200
 # Times that a classifier is trained anew on a resample of its texts, on at most so many, and tested on
 # at most so many: a small corpus varies far more by its own texts than by those it is tested on.
@@ -54,7 +54,6 @@ class Labelled:
     """Texts to train or test on.
 
     Attributes:
-        texts: n texts.
         labels: `[n]` integers, places in a tuple of labels that goes with them.
         vectors: `[n, d]` float32, the embedder's.
     """
@@ -75,10 +74,9 @@ class Labelled:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """How well predicted labels match true ones.
+    """Agreement of predicted labels with true ones.
 
     Attributes:
-        accuracy: Share of the texts with the right label.
         macro_f1: Mean of `f1` over its numbers.
         f1: Of each label, `[K]`; 0 for one that is never predicted, not a number for one that is neither
             true nor predicted of any text.
@@ -177,13 +175,7 @@ def _max_features(classes: int) -> int:
 
 
 def scores(true: np.ndarray, predicted: np.ndarray, classes: int) -> Scores:
-    """Scores of predicted labels.
-
-    Args:
-        true: Right labels, `[n]`, n ≥ 1.
-        predicted: Labels that a classifier gives, `[n]`.
-        classes: K.
-    """
+    """Scores of predicted labels `[n]` of K classes against the right ones `[n]`, n ≥ 1."""
     from sklearn import metrics
 
     f1 = metrics.f1_score(true, predicted, labels=range(classes), average=None, zero_division=np.nan)
@@ -202,14 +194,6 @@ def with_errors(
 
     Both are bootstraps: `RESAMPLES` of the test texts, `RETRAINED` of the others. Of more than
     `MOST_RETRAINED_ON` texts the latter have so many, and the deviation is scaled by the root of the share.
-
-    Args:
-        scored: Scores of `predicted`.
-        kind: Of classifier.
-        texts: n ≥ 1 texts, trained on.
-        tests: Texts tested on; of one alone the errors stay None.
-        predicted: Labels of the test texts by the classifier that was trained on `texts`.
-        rng: Draws the resamples.
     """
     count, classes = len(tests), len(scored.f1)
     if count < 2:

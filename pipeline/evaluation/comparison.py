@@ -37,12 +37,7 @@ def real_texts(sources: Sources) -> Texts:
 
 
 def ceiling_texts(sources: Sources, needed: int) -> Texts | None:
-    """The records, if there are held-out texts too: their score against those is what real text reaches.
-
-    Args:
-        sources: All sources.
-        needed: The least number of records.
-    """
+    """The records, if there are held-out texts too: their score against those is what real text reaches."""
     records = sources.records
     if sources.test is None or not len(sources.test) or records is None or len(records) < needed:
         return None
@@ -50,7 +45,7 @@ def ceiling_texts(sources: Sources, needed: int) -> Texts | None:
 
 
 def equal_size(corpus: Texts, real: Texts, *, least: int, most: int) -> int:
-    """How many texts of each are compared.
+    """The number of texts of each that are compared.
 
     Raises:
         NotDefined: One has fewer than `least`.

@@ -117,10 +117,6 @@ def longest_runs(ones: WordedTexts, targets: Sequence[WordedTexts]) -> list[Long
     """The longest run of words that each text has in common with any text of each target.
 
     Exact. For w words, time is w log w times the logarithm of the longest run.
-
-    Args:
-        ones: n texts, n > 0.
-        targets: Other texts, read together with these.
     """
     ends = np.cumsum([len(of.ids) + len(of) for of in (ones, *targets)])
     row = _with_ends([ones, *targets])
@@ -136,7 +132,7 @@ def longest_runs(ones: WordedTexts, targets: Sequence[WordedTexts]) -> list[Long
         before = np.maximum.accumulate(np.where(is_target, np.arange(len(order)), -1))[positions[own]]
         after_reversed = np.maximum.accumulate(np.where(is_target[::-1], np.arange(len(order)), -1))[::-1]
         after = (len(order) - 1 - after_reversed)[positions[own]]
-        # Where there is none on a side, the other side's.
+        # The other side's, where there is none on a side.
         before, after = np.where(before < 0, after, before), np.where(after >= len(order), before, after)
         neighbours = np.stack([order[before], order[after]])
         lengths = np.stack([_common(levels, own, neighbour) for neighbour in neighbours])
@@ -191,7 +187,7 @@ def _refined(ranks: np.ndarray, keys: np.ndarray, tied: np.ndarray) -> np.ndarra
 
 
 def _common(levels: Sequence[np.ndarray], ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How many words follow alike from each place of two rows of places."""
+    """The number of words that follow alike from each place of two rows of places."""
     lengths = np.zeros(len(ones), np.int64)
     for level in range(len(levels) - 2, -1, -1):
         # Never out of the row: two places that are alike so far have a word or an end after that.
@@ -201,14 +197,7 @@ def _common(levels: Sequence[np.ndarray], ones: np.ndarray, others: np.ndarray) 
 
 
 def _of_texts(ones: WordedTexts, target: WordedTexts, lengths: np.ndarray, places: np.ndarray) -> LongestRuns:
-    """The longest of the runs from all places of each text.
-
-    Args:
-        ones: The texts.
-        target: Where the runs are found.
-        lengths: The longest run from each place, ends included.
-        places: Where it begins, in places of the target.
-    """
+    """The longest of the runs from all places of each text."""
     starts = ones.bounds[:-1] + np.arange(len(ones))
     # The longest, and of these the first, as one number.
     best = np.maximum.reduceat(lengths * len(lengths) + np.arange(len(lengths))[::-1], starts)
@@ -230,7 +219,7 @@ def _run(of: WordedTexts, runs: LongestRuns, text: int) -> str:
 
 
 def _figures(prefix: str, what: str, runs: LongestRuns, sizes: np.ndarray, better: Better) -> list[Figure]:
-    """What is said of the runs found in one source."""
+    """Figures of the runs found in one source."""
     return [
         Figure(
             name=f'{prefix}longest_words',

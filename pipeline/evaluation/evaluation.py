@@ -18,7 +18,7 @@ RESTRICTED = (
 SHAREABLE = (
     'As public as the texts that it names as corpora: no record, and no other like them, was read for it.'
 )
-# What --test and its like are called where a measure lacks them.
+# Flags of the sources that a measure may lack.
 _FLAGS = {'records': '--records', 'test': '--test', 'public': '--public'}
 
 type OnProgress = Callable[[str, str, int, int], None]
@@ -45,7 +45,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasureResult:
-    """What one measure found on one corpus.
+    """Findings of one measure on one corpus.
 
     Attributes:
         measure: Its name, the value of --only.
@@ -81,7 +81,7 @@ class CorpusResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What corpora are worth and whether they keep quiet, side by side.
+    """The worth of corpora, and whether they keep quiet, side by side.
 
     Attributes:
         reads_records: Whether records, or others like them, were read.
@@ -207,7 +207,7 @@ def _result(measure: Measure, sources: Sources, on_progress: OnProgress | None) 
 
 
 def missing_of(measure: Measure, sources: Sources) -> str | None:
-    """What a measure needs and these sources lack, as a sentence; None where nothing is missing."""
+    """Needs of a measure that these sources lack, as a sentence; None where nothing is missing."""
     missing = [flag for role, flag in _FLAGS.items() if role in measure.needs and not getattr(sources, role)]
     if missing:
         return f'It needs {" and ".join(missing)}.'

@@ -53,7 +53,7 @@ class HoldoutTest:
 
 @final
 class Holdout(Measure):
-    """Whether records are nearer to the corpus than held-out texts are, by permuting which is which.
+    """A test of records being nearer to the corpus than held-out texts, by permuting which is which.
 
     Records and held-out texts are drawn in equal number. Texts that are equal but for case and
     punctuation count once on their side, and not at all where they are on both: otherwise one phrase
@@ -165,7 +165,7 @@ def holdout_test(
     seed: int,
     permutations: int,
 ) -> HoldoutTest:
-    """Whether records have higher similarities than held-out texts, with any of several statistics.
+    """A test of records having higher similarities than held-out texts, with any of several statistics.
 
     For each similarity there is the sum of the records' ranks, for a general shift, and the number of
     records among the k nearest texts for growing k, for a few copies. Each gives a one-sided p-value:
@@ -312,7 +312,7 @@ def _share_as_near(values: np.ndarray, is_record: np.ndarray) -> np.ndarray:
 
 
 def _figures(name: str, values: np.ndarray, is_record: np.ndarray, found: HoldoutTest) -> tuple[Figure, ...]:
-    """What is said of one similarity."""
+    """Figures of one similarity."""
     ranks = stats.rankdata(values)
     records, held_out = int(is_record.sum()), int((~is_record).sum())
     wins = ranks[is_record].sum() - records * (records + 1) / 2
@@ -346,7 +346,7 @@ def _figures(name: str, values: np.ndarray, is_record: np.ndarray, found: Holdou
 
 
 def _chart(name: str, values: np.ndarray, is_record: np.ndarray) -> Chart:
-    """How many texts are at least so near."""
+    """Shares of the texts that are at least so near."""
     places = np.linspace(min(0.0, float(values.min())), 1, 51)
     series = []
     for side, chosen in (('records', values[is_record]), ('held-out texts', values[~is_record])):

@@ -18,7 +18,7 @@ MOST_SAMPLES = 6
 
 @dataclasses.dataclass(frozen=True)
 class _Verdict:
-    """What one judge says of the corpus and of real texts that it was not trained on.
+    """One judge's answers on the corpus and on real texts that it was not trained on.
 
     Attributes:
         corpus: Probabilities of labels, `[n, K]`.
@@ -98,7 +98,7 @@ class Labels(Measure):
 
 
 def _real(sources: Sources) -> tuple[Labelled, Labelled, tuple[str, ...], str]:
-    """What judges are trained on and checked on, their labels, and what the former is called."""
+    """Texts that judges are trained on and checked on, their labels, and the name of the former."""
     assert sources.test is not None
     test = classifiers.capped(sources, sources.test)
     if sources.records is not None and sources.records.labels is not None:

@@ -23,10 +23,10 @@ SEEDS = 5
 
 
 class _MauveSettings(typing.NamedTuple):
-    """How one paper has it; the names of `compute_mauve`, but for buckets."""
+    """Settings of one paper; the names of `compute_mauve`, but for buckets."""
 
     label: str
-    # Of n texts on each side, n / this.
+    # Buckets are n / this, of n texts on each side.
     texts_per_bucket: int
     mauve_scaling_factor: float
     divergence_curve_discretization_size: int
@@ -158,8 +158,8 @@ def _mauve(
 
     with comparison.one_thread(), _quiet_faiss():
         found = mauve.compute_mauve(p_features=p_features, q_features=q_features, seed=seed, **arguments)
-    # Where the histograms are equal all points of the curve are one, and mauve-text sorts them with its
-    # two ends in any order: it may say 0.5 or 0.75 of the same texts.
+    # Equal histograms have one point in the curve, and mauve-text sorts it with its two ends in any order:
+    # it may say 0.5 or 0.75 of the same texts.
     if np.array_equal(found.p_hist, found.q_hist):
         return 1.0, found.divergence_curve
     return float(found.mauve), found.divergence_curve

@@ -94,7 +94,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What a measure found on one corpus.
+    """Findings of a measure on one corpus.
 
     Attributes:
         settings: All that the numbers depend on beside the texts, with the versions of libraries.

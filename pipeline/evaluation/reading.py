@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import typing
-from collections.abc import Iterator
 
 from etils import epy
 
@@ -18,16 +16,12 @@ with epy.lazy_imports():
     from pipeline.release import released_corpus
     from transforms import read
 
-if typing.TYPE_CHECKING:
-    from transforms.read import RecordRules
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadTexts:
     """Texts that were read from one source.
 
     Attributes:
-        texts: Its texts.
         left_out: Rows that gave none, by reason, without the rows.
     """
 
@@ -77,12 +71,12 @@ def read_source(
     rows: list[Record] = []
     left_out: collections.Counter[str] = collections.Counter()
     for file in files:
-        for row in _rows(file.path, rules):
+        for row in read.read_place(file.path, rules):
             if isinstance(row, Record):
                 rows.append(row)
             else:
-                left_out[row] += 1
-    # How many rows are what is for the page, and not for an error's text.
+                left_out[row.reason.value] += 1
+    # The number of other rows is for the page, and not for an error's text.
     if left_out[read.Reason.UNREADABLE_REST.value]:
         raise ValueError(
             f'Expected whole files for {flag}, got {place!r} with one whose rest cannot be read. Fetch it '
@@ -118,8 +112,3 @@ def _of_release(folder: str, name: str, flag: str, of_label: tuple[str, ...]) ->
         ),
         left_out={read.Reason.BLANK_TEXT.value: blank} if blank else {},
     )
-
-
-def _rows(path: str, rules: RecordRules) -> Iterator[Record | str]:
-    for row in read.read_place(path, rules):
-        yield row if isinstance(row, Record) else row.reason.value

@@ -71,7 +71,7 @@ class Sources:
 
     @property
     def reads_records(self) -> bool:
-        """Whether real texts were read. No budget pays for that, so the result is for the curator alone."""
+        """True if real texts were read. No budget pays for that, so the result is for the curator alone."""
         return self.records is not None or self.test is not None
 
     def vectors(self, of: Texts) -> np.ndarray:

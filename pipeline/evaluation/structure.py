@@ -16,7 +16,7 @@ from pipeline.evaluation.measure import Better, Chart, Figure, Findings, Measure
 from pipeline.evaluation.sources import Sources, Texts
 
 MAX_TEXTS = 10_000
-# Of the real texts, or of the corpus where there are none.
+# Share of the real texts, or of the corpus where there are none.
 MIN_PARSED = 0.5
 # Fields that fewer objects have are left out: keys that are data themselves.
 MIN_FIELD_SHARE = 0.01
@@ -36,7 +36,6 @@ class Objects:
     """The objects among a sample of one source's texts.
 
     Attributes:
-        name: Of the source.
         texts: How many were parsed.
         objects: Those that are objects.
         fields: Categories that are present of each field, by its path.
@@ -136,7 +135,7 @@ class Structure(Measure):
         )
 
     def _valid_share(self, parsed: Objects) -> float:
-        """Of all texts; one that is no object fits no schema here."""
+        """Share of all texts that fit; one that is no object fits no schema here."""
         import jsonschema
         import jsonschema_specifications
         import referencing
@@ -213,18 +212,13 @@ def frequent_fields(side: Objects) -> list[str]:
 
 
 def has_categories(values: Sequence[str]) -> bool:
-    """Whether the values of a field are few and come again."""
+    """True if the values of a field are few and come again."""
     distinct = len(set(values))
     return distinct <= MAX_CATEGORIES and distinct * MIN_TEXTS_PER_CATEGORY <= len(values)
 
 
 def total_variation(counts: np.ndarray, other: np.ndarray) -> float:
-    """Of the two distributions, from 0 to 1: half the sum of what shares differ by.
-
-    Args:
-        counts: `[categories]`, not all zero.
-        other: `[categories]`, not all zero.
-    """
+    """Half the sum of the differences of two distributions' shares `[categories]`, from 0 to 1."""
     return float(np.abs(counts / counts.sum() - other / other.sum()).sum() / 2)
 
 

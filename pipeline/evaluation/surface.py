@@ -1,4 +1,4 @@
-"""What no model is needed for: lengths, vocabulary, variety of words, and exact duplicates."""
+"""Lengths, vocabulary, variety of words, and exact duplicates: measures without a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.evaluation.measure import Better, Chart, Figure, Findings, Measure
 from pipeline.evaluation.sources import Sources, Texts
 
 MAX_TEXTS = 10_000
-# Of each side, for vocabulary and n-grams.
+# Words of each side, for vocabulary and n-grams.
 MAX_WORDS = 500_000
 ORDERS = (1, 2, 3)
 _BINS = 20
@@ -80,12 +80,7 @@ class Surface(Measure):
 
 
 def n_grams(texts: Iterable[Sequence[str]], order: int) -> NGrams:
-    """Counts the n-grams of texts.
-
-    Args:
-        texts: The words of each text.
-        order: n.
-    """
+    """Counts the n-grams of texts, each given by its words."""
     from scipy import stats
 
     counts = collections.Counter(

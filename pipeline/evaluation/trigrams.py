@@ -74,19 +74,13 @@ def trigram_sets(sources: Sequence[WordedTexts]) -> list[sparse.csr_array]:
     return sets
 
 
-def nearest(
-    ones: sparse.csr_array,
-    others: sparse.csr_array,
-    similarity: Similarity,
-    progress: Callable[[int], None] = lambda _: None,
-) -> Nearest:
+def nearest(ones: sparse.csr_array, others: sparse.csr_array, similarity: Similarity) -> Nearest:
     """The most similar of others for each text, by comparing it with all of them.
 
     Args:
         ones: Sets of trigrams `[n, t]`.
         others: Sets of trigrams `[m, t]`, m > 0.
         similarity: `overlap` or `jaccard`.
-        progress: Told how many of the texts are done.
     """
     pairs = np.asarray(ones.sum(axis=0)) * np.asarray(others.sum(axis=0))
     is_dense = pairs > _DENSE_SHARE_OF_PAIRS * ones.shape[0] * others.shape[0]
@@ -105,7 +99,6 @@ def nearest(
         scores = similarity(shared, one_sizes[block, np.newaxis], other_sizes[np.newaxis])
         indices[block] = scores.argmax(axis=1)
         similarities[block] = scores.max(axis=1)
-        progress(min(start + _BLOCK_ROWS, ones.shape[0]))
     return Nearest(similarities=similarities, indices=indices)
 
 

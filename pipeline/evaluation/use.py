@@ -31,7 +31,7 @@ LEAST_SIZE = 20
 DRAWS = 3
 # Sources of learning curves.
 _OF = {'corpus': 'corpus', 'real': 'records'}
-# Of a comparison: a name, and what the table calls it.
+# Comparisons: a name, and the one in the table.
 _CEILING, _PUBLIC, _FLOOR = (
     ('real', 'trained on records'),
     ('public', 'trained on the public prompt alone'),
@@ -141,7 +141,7 @@ class Use(Measure):
 def _comparison(
     sources: Sources, texts: Texts | None, classes: tuple[str, ...], name: str
 ) -> tuple[Labelled | None, str]:
-    """What the corpus is compared with, or None and why."""
+    """Texts that the corpus is compared with, or None and why."""
     if texts is None:
         return None, f'No {name} were given.'
     if texts.labels is None:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.evaluation.measure import NotDefined, Setting
 from pipeline.evaluation.sources import Sources, Texts
 
-# What a measure reads at most of one source; of more it reads a sample.
+# Limits on what a measure reads of one source; of more it reads a sample.
 MOST_TEXTS = 10_000
 MOST_WORDS = 4_000_000
 # Scripts written without spaces (Thai, Lao, Burmese, Khmer, kana, Han): each character is a word.
@@ -65,7 +65,6 @@ class Target(typing.NamedTuple):
     Attributes:
         prefix: Of the names of figures; empty for all records.
         what: In words, with their number.
-        texts: The texts.
     """
 
     prefix: str
@@ -74,7 +73,7 @@ class Target(typing.NamedTuple):
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends, in characters."""
+    """Begin and end of each word of a text, in characters."""
     return [found.span() for found in _pattern().finditer(text)]
 
 
@@ -83,18 +82,13 @@ def words_of(text: str) -> list[str]:
     return [_folded(word) for word in _pattern().findall(text)]
 
 
-def read_words(sources: Sequence[Texts], *, seed: int, most_texts: int = MOST_TEXTS) -> list[WordedTexts]:
+def read_words(sources: Sequence[Texts], *, seed: int) -> list[WordedTexts]:
     """Numbers the words of sources; of a large one, those of a sample of its texts.
 
-    A sample is of `most_texts` texts, or of as many as have `MOST_WORDS` words together, at least one.
-
-    Args:
-        sources: Read together: their numbers are comparable.
-        seed: Of the draw.
-        most_texts: Texts of one source.
+    A sample is of `MOST_TEXTS` texts, or of as many as have `MOST_WORDS` words together, at least one.
     """
     numbers: dict[str, int] = {}
-    return [_read(of, numbers, np.random.default_rng(seed), most_texts) for of in sources]
+    return [_read(of, numbers, np.random.default_rng(seed)) for of in sources]
 
 
 def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
@@ -121,7 +115,7 @@ def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
 
 
 def settings_of(sources: Sources, corpus: WordedTexts, targets: Sequence[Target]) -> dict[str, Setting]:
-    """How much was read."""
+    """Numbers of the texts that were read."""
     return {
         'most_texts_of_a_source': MOST_TEXTS,
         'most_words_of_a_source': MOST_WORDS,
@@ -131,11 +125,11 @@ def settings_of(sources: Sources, corpus: WordedTexts, targets: Sequence[Target]
     }
 
 
-def _read(of: Texts, numbers: dict[str, int], rng: np.random.Generator, most_texts: int) -> WordedTexts:
+def _read(of: Texts, numbers: dict[str, int], rng: np.random.Generator) -> WordedTexts:
     """One source of `read_words`, whose new words get the next numbers."""
     rows: dict[int, np.ndarray] = {}
     words = 0
-    for index in rng.permutation(len(of))[:most_texts].tolist():
+    for index in rng.permutation(len(of))[:MOST_TEXTS].tolist():
         ids = [numbers.setdefault(word, len(numbers)) for word in words_of(of.texts[index])]
         words += len(ids)
         if rows and words > MOST_WORDS:

@@ -116,12 +116,7 @@ class Account:
         return self.dataset.privacy_filter == 'gaussian'
 
     def epsilon_of(self, rho: float, given: float | None = None) -> float:
-        """epsilon at the dataset's delta of a budget like this one.
-
-        Args:
-            rho: The budget.
-            given: The same as an epsilon, where it was given so.
-        """
+        """epsilon at the dataset's delta of a budget like this one, which may be given as an epsilon."""
         dataset = self.dataset
         order = None if self.is_gaussian or self.is_zcdp else dataset.order
         return report.epsilon_of_budget(rho, given, dataset.delta, order, dataset.failure_budget)
@@ -224,20 +219,13 @@ class Account:
         return rho
 
     def has_room(self, cost: RunCost) -> bool:
-        """True if a further run of this cost would fit, as `with_charge` decides it.
-
-        Raises:
-            ValueError: As `price`.
-        """
+        """True if a further run of this cost would fit, as `with_charge` decides it."""
         return self.fits(self.asked(cost))
 
     def asked(self, cost: RunCost) -> float:
         """The budget that a further run takes: its price, or its part in zCDP where that is too much already.
 
         With orders that reach the dataset's such a run would fit no better.
-
-        Raises:
-            ValueError: As `price`.
         """
         at_any_order = cost.curve.rho
         return self.price(cost) if self.is_gaussian or self.fits(at_any_order) else at_any_order
@@ -269,10 +257,6 @@ class Account:
 
     def with_charge(self, charge: Charge, *, at: str) -> 'Account':
         """The account once a new run is charged.
-
-        Args:
-            charge: A run whose name the account does not hold.
-            at: Now: UTC, ISO 8601.
 
         Raises:
             ValueError: The run's unit is not the dataset's, or its cost does not hold at its order.
@@ -313,11 +297,7 @@ class Account:
         return Account(dataset=dataset, runs=(*self.runs, run))
 
     def check_resumption(self, run: Run, charge: Charge) -> None:
-        """Refuses a run that only shares its name with one that was charged.
-
-        Raises:
-            ValueError: It has another key, input, config, model, code, unit or cost.
-        """
+        """Refuses a run of another key, input, config, model, code, unit or cost than the charged one."""
         self.check_unit(charge.unit)
         name = f'run_id={run.run_id!r} on dataset={self.dataset.name!r}'
         if charge.key_commitment != run.key_commitment:
@@ -334,11 +314,7 @@ class Account:
         self.check_cost(run, charge.cost)
 
     def check_unit(self, unit: str) -> None:
-        """Refuses a unit of privacy other than the dataset's.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses a unit of privacy other than the dataset's."""
         if unit != self.dataset.unit:
             raise ValueError(
                 f'Expected unit={self.dataset.unit!r} on dataset={self.dataset.name!r}, got unit={unit!r}. '
@@ -347,11 +323,7 @@ class Account:
             )
 
     def price_of(self, run: Run, cost: RunCost) -> float:
-        """The price that a cost would have had in the place of a run that was charged.
-
-        Raises:
-            NotGaussian: As `price`.
-        """
+        """The price that a cost would have had in the place of a run that was charged."""
         order = run.renyi_order
         return self._rho_of_gaussian(cost, run.failure) if order is None else cost.curve.rho_at(order)
 
@@ -374,11 +346,7 @@ class Account:
         return rho
 
     def check_cost(self, run: Run, cost: RunCost) -> None:
-        """Refuses another cost than the one that a run was charged.
-
-        Raises:
-            ValueError: See above.
-        """
+        """Refuses another cost than the one that a run was charged."""
         try:
             rho = self.price_of(run, cost)
         except NotGaussian:

@@ -77,12 +77,7 @@ class BudgetAnswer:
     sufficient_epsilon: float | None
 
     def rows(self, delta: float, omega: float | None = None) -> list[tuple[str, str]]:
-        """The answer as rows of a plan's table.
-
-        Args:
-            delta: The run's own.
-            omega: Largest Rényi order at which the run's cost is a bound; None of all.
-        """
+        """The answer as rows of a plan's table."""
         if self.is_charged:
             verdict = 'was charged already: resuming it is free'
         else:
@@ -145,15 +140,7 @@ def largest_fitting(
     is_whole: bool = False,
     others: Mapping[str, Any] | None = None,
 ) -> float | None:
-    """The largest value of a setting, below its present one, with which a run would fit; None without any.
-
-    Args:
-        name: The setting.
-        present: Its value, with which the run does not fit.
-        has_room: True if a run with other values of settings would fit.
-        is_whole: True if it has whole numbers alone.
-        others: Further settings that change with it.
-    """
+    """The largest value of a setting, below its present one, with which a run would fit; None without any."""
     changed = dict(others or {})
     high = present
     low = high * _LEAST_SHARE

@@ -25,7 +25,6 @@ class BudgetExceeded(Exception):
     """A run asks for more than is left of its dataset's budget.
 
     Attributes:
-        dataset: Name of the dataset.
         budget: Its budget, in rho.
         spent: Charges of its runs so far, in rho (at `order`).
         asked: Cost of the run, in rho (at `order`); its zCDP part where that is too much already.
@@ -87,8 +86,6 @@ class OrderTooLow(ValueError):
     """A run's cost holds at no order as large as the one at which its dataset's budget is kept.
 
     Attributes:
-        dataset: Name of the dataset.
-        order: Its Rényi order.
         largest_order: The largest at which the run's cost is a bound.
     """
 
@@ -108,11 +105,7 @@ class OrderTooLow(ValueError):
 
 
 class NotGaussian(ValueError):
-    """A run's cost is of no Gaussian mechanism, and its dataset's filter takes no other.
-
-    Attributes:
-        dataset: Name of the dataset.
-    """
+    """A run's cost is of no Gaussian mechanism, and its dataset's filter takes no other."""
 
     def __init__(self, dataset: str, stages: Sequence[str]) -> None:
         self.dataset = dataset
@@ -139,7 +132,6 @@ class Dataset:
         rho_budget: Largest cost of all runs together in zCDP.
         delta: delta at which epsilon is stated for the runs together.
         epsilon_budget: The budget as it was given, where it was given so; None otherwise.
-        created: UTC, ISO 8601.
         renyi_order: The order α at which costs are held against the budget: that at which the budget
             converts best. Fixed by the first charge, and None before; see `with_budget`.
         rho_bound: Bound on the cost of all runs, whatever outputs decided: the largest budget that stood
@@ -210,8 +202,6 @@ class Charge:
     """The cost of one run, and its identity, by which it is known again. All fields are public.
 
     Attributes:
-        run_id: Public name of the run.
-        unit: Its unit of privacy.
         cost: Its stages and their events.
         identity: Digest of what makes the run, input, config, model and code, under the run's own key:
             to anyone without that it tells nothing.
@@ -245,15 +235,12 @@ class Run:
             half the square of the shift.
         cost: The same as events, by name of the stage.
         state: 'reserved' from before the first token; 'settled' once the corpus is whole.
-        identity: See `Charge`.
-        key_commitment: See `Charge`.
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; None where it was given in rho.
         delta: The dataset's delta then.
         rho_bound: The dataset's bound then: the largest budget that had stood since the first charge.
         renyi_order: The dataset's order then; None in a filter of Gaussians.
         failure: In that filter, the probability that the shift leaves out; None for a cost without any.
-        reserved_at: UTC, ISO 8601.
         settled_at: The same; None before.
     """
 

@@ -13,10 +13,7 @@ class Event:
 
     Attributes:
         number: Ascending in time.
-        dataset: Name of the dataset.
         run_id: The run that it is about; None for the dataset itself.
-        kind: Kind of event.
-        details: Further values, by name.
         at: UTC, ISO 8601.
     """
 

@@ -75,9 +75,6 @@ class Ledger:
     def open(cls, where: str) -> 'Ledger':
         """Opens the ledger at a path or URL.
 
-        Args:
-            where: Path of an SQLite file, or `sqlite:///PATH`, or `postgresql://USER@HOST/DATABASE`.
-
         Raises:
             ValueError: No such address is known, or it holds a password.
             ConnectionError: Nothing answers there, or what does is no ledger of this version.
@@ -147,14 +144,6 @@ class Ledger:
     ) -> Account:
         """Adds a dataset with its budget.
 
-        Args:
-            name: Public name, of letters, digits and '._-'.
-            unit: Unit of privacy of all its runs.
-            delta: delta at which all runs together are stated.
-            rho: Budget in zCDP; either this or `epsilon`.
-            epsilon: Budget at `delta`, turned into the largest rho that it allows.
-            privacy_filter: Rule by which costs are held against the budget; it stays.
-
         Raises:
             ValueError: A value out of range, or there is a dataset of this name.
         """
@@ -194,13 +183,6 @@ class Ledger:
     ) -> Account:
         """Sets a dataset's budget anew, upwards or downwards; its charges stay as they are.
 
-        Args:
-            name: Name of the dataset.
-            rho: New budget in zCDP; either this or `epsilon`.
-            epsilon: New budget at delta.
-            delta: New delta; None keeps the one that stands.
-            reason: Why, for the log.
-
         Raises:
             ValueError: A value out of range, no reason, no such dataset, or another delta for a filter of
                 Gaussians that a run was charged to: its failures were fixed by the one before.
@@ -231,11 +213,7 @@ class Ledger:
         return dataclasses.replace(account, dataset=changed)
 
     def account(self, name: str) -> Account:
-        """A dataset with its runs.
-
-        Raises:
-            ValueError: No such dataset.
-        """
+        """A dataset with its runs."""
         with self._database.reading() as connection:
             return self._account(connection, name)
 
@@ -337,12 +315,6 @@ class Ledger:
 
     def check(self, dataset: str, *, run_id: str | None, unit: Unit, cost: RunCost) -> report.LedgerEntry:
         """The answer that `reserve` would give now, as far as it can be known without a key; writes nothing.
-
-        Args:
-            dataset: Name of the dataset.
-            run_id: Public name of the run; None for one that has no name yet.
-            unit: Its unit of privacy.
-            cost: Its stages and their events.
 
         Raises:
             ValueError: As `reserve`.

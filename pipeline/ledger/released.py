@@ -58,12 +58,7 @@ def released_events(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def facts_of(account: Account, *, restricted: bool = False) -> dict[str, Any]:
-    """A dataset with its runs, for JSON.
-
-    Args:
-        account: The dataset.
-        restricted: True if it is for the curator alone, with times and the end of each run.
-    """
+    """A dataset with its runs, for JSON; `restricted` to the curator, with times and the end of each run."""
     dataset = account.dataset
     return {
         'dataset': dataset.name,

@@ -64,11 +64,6 @@ def difference(
 ) -> str | None:
     """The part of the rows that the log does not give, in words; None where it gives all of them.
 
-    Args:
-        dataset: The dataset's row, by column.
-        runs: Those of its runs, by their number.
-        log: As for `replayed`.
-
     Raises:
         AttributeError, KeyError, TypeError, ValueError: As `replayed`.
     """

@@ -1,1 +1,1 @@
-"""How reports look: HTML pages, terminal screens and the dataset card, made of plain data."""
+"""Looks of reports: HTML pages, terminal screens and the dataset card, made of plain data."""

@@ -37,11 +37,7 @@ _SIZE_LIMITS = (
 
 
 def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
-    """The card of a run that left an adapter and no text, as Markdown with the model hub's YAML header.
-
-    Args:
-        privacy_report: The run's releasable report; the card shows nothing beyond it.
-    """
+    """The card of a run that left an adapter and no text, as Markdown with the model hub's YAML header."""
     title = f'Adapter {privacy_report.run_id}'
     is_of_factors = privacy_report.settings['lora_rank'] is not None
     header = {
@@ -60,15 +56,7 @@ def render_card(
     languages: Sequence[str] = (),
     license_name: str | None = None,
 ) -> str:
-    """The card as Markdown with the dataset hub's YAML header.
-
-    Args:
-        privacy_report: The run's releasable report; the card shows nothing beyond it.
-        columns: Type and meaning of each column of the corpus, in the order of the files.
-        title: Heading; None makes one from the run id.
-        languages: ISO 639 codes of the text ('en'), if known.
-        license_name: The hub's identifier of a licence ('cc-by-4.0'), if one is granted.
-    """
+    """The card as Markdown with the dataset hub's YAML header."""
     title = title or f'Synthetic corpus {privacy_report.run_id}'
     header: dict[str, Any] = {'pretty_name': title}
     if languages:

@@ -33,12 +33,12 @@ _MARKERS = 'os^'
 _OF_CORPORA = _COLOURS[:3]
 _LONGEST_NAME = 26
 _LONGEST_SAMPLE = 600
-# Of a measure in the terminal; the page has all.
+# Rows of a measure in the terminal; the page has all.
 _SHOWN_ROWS = 6
 
 
 class _Look(typing.NamedTuple):
-    """How a line is drawn."""
+    """Looks of a line."""
 
     colour: str
     style: str | tuple[float, tuple[float, ...]]
@@ -47,14 +47,7 @@ class _Look(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of a table: a figure of every corpus.
-
-    Attributes:
-        label: What it is.
-        arrow: Which way is good.
-        cells: Its value on each corpus.
-        note: How to read it, or ''.
-    """
+    """One line of a table: a figure of every corpus."""
 
     label: str
     arrow: str
@@ -67,8 +60,6 @@ class Section:
     """One measure on all corpora.
 
     Attributes:
-        results: Its result on each corpus.
-        rows: Its figures.
         parts: Its figures of parts: by label, by field.
         plots: Its charts, each with the corpus in its title where there are several; first those that show
             all of them together.

@@ -23,12 +23,7 @@ _MAX_ROWS = 40
 
 
 def render_html(account: Account, events: Sequence[Event]) -> str:
-    """The page of one dataset.
-
-    Args:
-        account: The dataset and its runs.
-        events: Its log, oldest first, and whole; the page keeps what others may read.
-    """
+    """The page of one dataset, whose whole log is given; it keeps what others may read."""
     dataset = account.dataset
     rows = [(run, account.entry(run), released.day(run.reserved_at)) for run in account.runs]
     shown_events = released.released_events(events)
@@ -126,7 +121,7 @@ def _budget_line(axes: 'Axes', edges: Sequence[float], budgets: Sequence[float],
 
 
 def _details(event: Event) -> str:
-    """What an event says beside its kind and run, in words."""
+    """Details of an event beside its kind and run, in words."""
     details = dict(event.details)
     if event.kind == 'budget changed':
         before, after = details['before'], details['after']

@@ -25,13 +25,7 @@ def print_spent(account: Account, console: rich.console.Console) -> None:
 
 
 def print_account(account: Account, console: rich.console.Console, *, restricted: bool = False) -> None:
-    """Prints a dataset's budget, what is spent and left, and its runs.
-
-    Args:
-        account: The dataset and its runs.
-        console: Where; its width decides the line breaks.
-        restricted: Whether the curator's view is printed: with times and states of runs.
-    """
+    """Prints a dataset's budget, what is spent and left, its runs; to the curator times and states."""
     up, down, exact = report.format_up, report.format_down, report.format_exact
     dataset = account.dataset
     unit = 'record' if dataset.unit == 'example' else 'user'

@@ -1,4 +1,4 @@
-"""What a notebook shows in a cell: what a terminal would show, or a whole page in a frame."""
+"""Cells of a notebook: text as of a terminal, or a whole page in a frame."""
 
 import html
 import io
@@ -15,11 +15,7 @@ _FORM = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-fam
 
 
 def shown(render: Callable[[rich.console.Console], None]) -> str:
-    """HTML of what a function prints, escaped, without colours.
-
-    Args:
-        render: Prints to a console.
-    """
+    """HTML of what a function prints, escaped, without colours."""
     console = terminal.console(
         record=True, file=io.StringIO(), width=_COLUMNS, force_jupyter=False, color_system=None
     )
@@ -29,11 +25,7 @@ def shown(render: Callable[[rich.console.Console], None]) -> str:
 
 
 def framed(page: str) -> str:
-    """HTML of a page in a frame: its styles stay its own, and nothing in it may run.
-
-    Args:
-        page: A self-contained HTML page.
-    """
+    """HTML of a page in a frame: its styles stay its own, and nothing in it may run."""
     return (
         f'<iframe sandbox srcdoc="{html.escape(page)}" width="100%" height="{_FRAME_PIXELS}" '
         'style="border:1px solid #8888"></iframe>'

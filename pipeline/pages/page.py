@@ -1,4 +1,4 @@
-"""What the HTML pages share: the environment of their templates, and drawings that follow the page.
+"""Parts of all HTML pages: the environment of their templates, and drawings that follow the page.
 
 A page is one self-contained file with inline styles and inline SVG: it needs no network
 and no JavaScript, and the same values give the same page.
@@ -36,8 +36,6 @@ class Plot:
     """One picture of a page.
 
     Attributes:
-        title: What it shows.
-        caption: How to read it.
         svg: An `<svg>` element without a fixed size.
         tall: Whether it is as high as two others.
     """
@@ -196,12 +194,7 @@ def bars(name: str, rows: Sequence[tuple[str, float, str]]) -> markupsafe.Markup
 
 
 def to_svg(figure: 'Figure', name: str) -> markupsafe.Markup:
-    """The figure as an `<svg>` element for an HTML page.
-
-    Args:
-        figure: What was drawn.
-        name: Starts every id, since the page holds several drawings.
-    """
+    """The figure as an `<svg>` element, whose ids begin with `name`: a page holds several drawings."""
     import matplotlib
 
     buffer = io.StringIO()

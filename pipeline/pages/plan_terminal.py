@@ -8,13 +8,7 @@ from rich import text
 
 
 def render(rows: Sequence[tuple[str, str]], warnings: Sequence[str], console: rich.console.Console) -> None:
-    """Prints a plan.
-
-    Args:
-        rows: (name, value) of each line; a name may be empty.
-        warnings: Sentences, below.
-        console: Where; its width decides the line breaks.
-    """
+    """Prints a plan: (name, value) rows, and warnings below."""
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
     for _ in range(2):
         table.add_column(overflow='fold')

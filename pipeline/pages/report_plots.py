@@ -129,7 +129,7 @@ def rounds_plot(privacy_report: report.PrivacyReport, params: TextVoteParams) ->
 
 
 def _epsilon(privacy_report: report.PrivacyReport) -> float:
-    """Of the run alone, which has one."""
+    """epsilon of the run alone, which has one."""
     epsilon = privacy_report.epsilon_of_run
     assert epsilon is not None  # all but the report of a median
     return epsilon
@@ -155,7 +155,7 @@ def _marked_curve(
     figure, axes = page.new_figure(3.0)
     axes.plot(x, epsilons, color=page.ACCENT, linewidth=2)
     axes.set_xscale('log')
-    # Of a short axis matplotlib names every minor tick, and the names overlap.
+    # Names of minor ticks overlap on a short axis.
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     if x[-1] < 100 * x[0]:
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))

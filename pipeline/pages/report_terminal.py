@@ -15,13 +15,7 @@ from pipeline.pages import page
 def render(
     privacy_report: report.PrivacyReport, console: rich.console.Console, output: str | None = None
 ) -> None:
-    """Prints the report, condensed to one screen.
-
-    Args:
-        privacy_report: What to show.
-        console: Where; its width decides the line breaks.
-        output: The folder that the report lies in, which is named below; None for no such line.
-    """
+    """Prints the report, condensed to one screen, and the folder that it lies in, if it is given."""
     up, exact = report.format_up, report.format_exact
     console.print(
         panel.Panel(

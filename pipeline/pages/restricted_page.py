@@ -50,7 +50,7 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
 
 
 def alarms_of(restricted: report.RestrictedReport) -> list[str]:
-    """What the figures show to be wrong. A run may not tell it by its outcome, so the page does."""
+    """Faults that the figures show. A run may not tell them by its outcome, so the page does."""
     read, found = restricted.records_read, []
     rejected = sum(restricted.rejected_by_reason.values())
     if not read:

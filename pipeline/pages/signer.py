@@ -23,7 +23,7 @@ _PERCENT = '\N{NO-BREAK SPACE}%'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedEpsilon:
-    """What somebody has published of a release of their own.
+    """An epsilon that somebody has published of a release of their own.
 
     Attributes:
         who: Who released it.
@@ -60,7 +60,7 @@ class PublishedEpsilon:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GuessRow:
-    """What one guess may become, as text.
+    """Ranges of one guess after reading, as text.
 
     Attributes:
         before: The guess before reading.
@@ -129,7 +129,7 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
 
 
 def even_guess(epsilon: float) -> str:
-    """What a guess of one half may become, as a range."""
+    """The range of a guess of one half after reading."""
     return ' to '.join(_range(guess.guess_after(_EVEN, epsilon)))
 
 
@@ -142,11 +142,6 @@ def published() -> tuple[PublishedEpsilon, ...]:
 
 def percent(value: float, complement: float, *, up: bool) -> str:
     """A probability in percent, rounded so that a bound still holds; near 100 % it keeps its digits.
-
-    Args:
-        value: The probability.
-        complement: 1 − `value`.
-        up: Whether it is rounded upwards, as an upper bound is.
 
     >>> print(percent(0.7310586, 0.2689414, up=True), percent(0.2689414, 0.7310586, up=False))
     73.2\N{NO-BREAK SPACE}% 26.8\N{NO-BREAK SPACE}%

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from models.batch_plan import BatchPlan, Clustering
 from models.bundled import FOLDER as BUNDLED
@@ -19,11 +18,8 @@ from models.decoders.gemma.formats import GGUF, HUB
 from models.evolution import generation
 from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard
-from models.privacy.accounting import RunCost
 from pipeline import methods
 from pipeline.asked.config import job_config
-from pipeline.ledger import ledger as ledgers
-from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders
 from tests.pipeline.ledger import machine_test
 from transforms import batch_files, run_files
@@ -128,60 +124,6 @@ def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path,
 
 def test_a_reader_that_trusts_its_file_is_caught() -> None:
     assert refusals_of(lambda text: BatchPlan(**json.loads(text)), PLAN.to_json())
-
-
-# ------------------------------------------------------------------ the ledger
-
-EDITS = {
-    'a lower charge': 'UPDATE ledger_runs SET rho = rho / 2 WHERE number = 1',
-    'a lower cost': """UPDATE ledger_runs SET cost = replace(cost, '0.25', '0.01') WHERE number = 1""",
-    'no cost': "UPDATE ledger_runs SET cost = '[]' WHERE number = 1",
-    'a forgotten run': 'DELETE FROM ledger_runs WHERE number = 1',
-    'the last run forgotten': 'DELETE FROM ledger_runs WHERE number = 2',
-    'a larger budget': 'UPDATE ledger_datasets SET rho_budget = 99',
-    'another delta': 'UPDATE ledger_datasets SET delta = 0.1',
-    'no log': 'DELETE FROM ledger_events',
-    'another log': "UPDATE ledger_events SET details = '7'",
-}
-
-
-@pytest.fixture
-def ledger(tmp_path: pathlib.Path) -> Ledger:
-    made = Ledger.create(str(tmp_path / 'ledger.db'))
-    made.add_dataset('visits', unit='example', delta=1e-6, rho=0.6)
-    for name in ('a', 'b'):
-        charge(made, name)
-    return made
-
-
-def charge(ledger: Ledger, name: str) -> None:
-    ledger.reserve(
-        'visits', run_id=name, unit='example', cost=RunCost.of_rho({'generation': 0.25}), identity='i',
-        key_commitment='k',
-    )  # fmt: skip
-
-
-def edit(ledger: Ledger, statement: str) -> None:
-    with ledger._database.writing() as connection:
-        connection.execute(sa.text(statement))
-
-
-@pytest.mark.parametrize('name', EDITS)
-def test_an_edited_ledger_is_refused(ledger: Ledger, name: str) -> None:
-    edit(ledger, EDITS[name])
-    for act in (lambda: charge(ledger, 'c'), lambda: ledger.account('visits'), ledger.accounts):
-        with pytest.raises(ValueError, match='Somebody edited it.*restore a copy') as refused:
-            act()
-        assert "dataset='visits'" in str(refused.value)
-
-
-def test_a_ledger_that_trusts_its_tables_charges_more_than_the_budget(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledgers, '_edited', lambda *_: None)
-    edit(ledger, EDITS['a lower cost'])
-    charge(ledger, 'c')
-    assert [run.run_id for run in ledger.account('visits').runs] == ['a', 'b', 'c']
 
 
 # ------------------------------------------------------------------ pickles and paths

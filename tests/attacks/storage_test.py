@@ -1,7 +1,6 @@
 """Places of files: links and folders that somebody planted, and clocks that go backwards."""
 
 import datetime
-import errno
 import os
 import pathlib
 import signal
@@ -102,38 +101,3 @@ def test_a_clock_that_goes_backwards_changes_no_charge_and_no_order(
         run.run_id for run in account.runs
     ]
     assert account.rho_left == 0
-
-
-@pytest.mark.parametrize('step', ['open', 'write', 'fsync', 'link'])
-def test_of_a_full_disk_a_file_is_whole_or_absent(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        if step in ('fsync', 'link'):
-            patch.setattr(os, step, full)
-        elif step == 'open':
-            patch.setattr('builtins.open', full)
-        else:
-            real = open
-
-            class Full:
-                def __init__(self, *arguments: object, **options: object) -> None:
-                    self._file = real(*arguments, **options)  # type: ignore[call-overload]
-
-                def __enter__(self) -> 'Full':
-                    return self
-
-                def __exit__(self, *_: object) -> None:
-                    self._file.close()
-
-                write = full
-
-            patch.setattr('builtins.open', Full)
-        with pytest.raises(OSError, match='No space left'):
-            durable.write_file(str(tmp_path / 'a'), b'whole')
-    assert list(tmp_path.iterdir()) == []
-    durable.write_file(str(tmp_path / 'a'), b'whole')
-    assert (tmp_path / 'a').read_bytes() == b'whole'

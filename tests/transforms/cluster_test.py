@@ -25,7 +25,6 @@ from tests.transforms.letters import (
     LETTERS,
     LetterEmbedder,
     calls_in,
-    letter_centers,
     settings_in,
     slow_clusters,
     slow_nearest,
@@ -212,13 +211,6 @@ def test_what_an_error_quotes_stays_in_the_work_directory(work_dir: str) -> None
     assert 'secret' in kept.read_text()
 
 
-@pytest.mark.run
-def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
-    letter_centers(embedder_fingerprint='2' * 64).write(f'{work_dir}/centers')
-    with pytest.raises(Exception, match='Expected the embedder of the centres'):
-        run(some_records(), work_dir, 'example', 1, rho=1.0)
-
-
 # --- The draw -------------------------------------------------------------------------
 
 ARGUMENTS = {'labels': LABELS, 'centers': 3, 'kept': 2, 'rho': 0.0005}
@@ -227,12 +219,12 @@ ARGUMENTS = {'labels': LABELS, 'centers': 3, 'kept': 2, 'rho': 0.0005}
 def test_the_clustering_is_drawn_once_in_the_life_of_a_run(tmp_path: pathlib.Path, work_dir: str) -> None:
     path, before = tmp_path / 'clustering.json', set(tmp_path.iterdir())
     first = cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS)
-    # Whoever comes later reads it, with other counts even.
+    # A later caller reads it, with other counts even.
     for counted in ([10, 20, 30, 40, 50, 60], [0] * 6):
         assert cluster.draw_clustering(counted, work_dir, **ARGUMENTS) == first
     assert set(tmp_path.iterdir()) - before == {path}
     assert Clustering.from_json(path.read_text()) == first
-    # Whoever lost the file draws the same. Scale 32: two draws of six counts are equal with odds below 1e-9.
+    # A lost file is drawn the same again. Scale 32: two draws of six counts are equal with odds below 1e-9.
     path.unlink()
     assert cluster.draw_clustering([10, 20, 30, 40, 50, 60], work_dir, **ARGUMENTS) == first
     assert first.rho == 0.0005 and first.centers == 3

@@ -19,12 +19,6 @@ from transforms import durable
 PROCESSES = fork_server.CONTEXT
 
 
-def test_write_file_leaves_the_file_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
-    durable.write_file(str(tmp_path / 'a.json.gz'), b'bytes as they are')
-    assert [path.name for path in tmp_path.iterdir()] == ['a.json.gz']
-    assert (tmp_path / 'a.json.gz').read_bytes() == b'bytes as they are'
-
-
 def test_write_file_keeps_what_is_there(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'a.json'
     durable.write_file(str(path), b'first')
@@ -127,14 +121,6 @@ def test_a_filesystem_without_hard_links_is_named(
     assert os.listdir(tmp_path) == []
 
 
-def test_only_temporaries_are_cleared_away(tmp_path: pathlib.Path) -> None:
-    for name in ('a.json', 'a.json.0f.tmp', 'b.tmp'):
-        (tmp_path / name).write_bytes(b'')
-    durable.remove_temporaries(str(tmp_path))
-    durable.remove_temporaries(str(tmp_path / 'no-such-folder'))
-    assert os.listdir(tmp_path) == ['a.json']
-
-
 # --- An object store -------------------------------------------------------------
 
 
@@ -214,11 +200,6 @@ def test_nothing_is_drawn_where_a_file_is(tmp_path: pathlib.Path) -> None:
     for _ in range(3):
         assert durable.draw_once(str(tmp_path / 'release.json'), lambda: next(draws)) == 'first'
     assert next(draws) == 'second'
-
-
-def test_reading_what_is_not_there_says_so(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        durable.read_file(str(tmp_path / 'absent'))
 
 
 def test_a_key_is_its_owners_alone_and_is_never_replaced(tmp_path: pathlib.Path) -> None:

@@ -23,7 +23,7 @@ def note(folder: str, text: str) -> None:
 
 
 class LetterEmbedder(embedder_lib.Embedder):
-    """How often each of five letters occurs, as a unit vector. Refuses a text with a zero byte."""
+    """Counts of five letters, as a unit vector. Refuses a text with a zero byte."""
 
     name = 'letters'
     dimensions = len(LETTERS)
@@ -71,7 +71,7 @@ def settings_in(work_dir: str) -> LetterSettings:
 
 
 def calls_in(work_dir: str) -> tuple[int, list[int]]:
-    """How often a clusterer was built, and how many texts each call embedded."""
+    """The number of clusterers that were built, and of texts that each call embedded."""
     lines = [path.read_text() for path in pathlib.Path(work_dir, 'calls').iterdir()]
     return lines.count('built'), [int(line.split()[1]) for line in lines if line != 'built']
 

@@ -10,11 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -155,30 +153,6 @@ def test_of_many_writers_one_wins_and_no_reader_sees_another(folder: str) -> Non
     assert len(everything(folder)) == rounds  # and no temporary stays
 
 
-def test_of_many_processes_one_wins(folder: str, server: str) -> None:
-    script = (
-        'import sys, time\n'
-        'from apache_beam.internal.gcp import auth\n'
-        'auth._Credentials._credentials_init = True\n'
-        'from transforms import durable\n'
-        'durable.is_empty(sys.argv[1] + "/none")  # imports all there is to import\n'
-        'time.sleep(max(0, float(sys.argv[3]) - time.time()))\n'
-        'durable.write_file(sys.argv[1] + "/x", sys.argv[2].encode())\n'
-        'print(durable.read_file(sys.argv[1] + "/x").decode())\n'
-    )
-    start = str(time.time() + 12)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, '-c', script, folder, f'writer {writer}', start],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            cwd=pathlib.Path(__file__).parents[2],
-        )
-        for writer in range(3)
-    ]  # fmt: skip
-    said = {process.communicate(timeout=120)[0].strip() for process in processes}
-    assert len(said) == 1 and said == {durable.read_file(f'{folder}/x').decode()}
-
-
 # --- A run -----------------------------------------------------------------------
 
 
@@ -236,20 +210,3 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
     released = b''.join(data for name, data in found.items() if name.startswith('out/'))
     for secret in (CANARY.encode(), key, key.hex().encode(), base64.b64encode(key)):
         assert secret not in released
-
-
-@needs_model
-def test_another_run_is_refused_on_gs_too(folder: str) -> None:
-    durable.write_file(f'{folder}/in.jsonl', records())
-    folders.prepare(methods.solve(config(folder), launch=True))
-    with pytest.raises(FileExistsError, match='config'):
-        folders.prepare(methods.solve(config(folder, temperature=1.5), launch=True))
-    with pytest.raises(FileExistsError, match="this run's, got output="):
-        durable.write_file(f'{folder}/other/x', b'something else')
-        folders.prepare(
-            methods.solve(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'), launch=True)
-        )
-    with pytest.raises(FileExistsError, match='input'):
-        delete(f'{folder}/in.jsonl')
-        durable.write_file(f'{folder}/in.jsonl', records() + records())
-        folders.prepare(methods.solve(config(folder), launch=True))

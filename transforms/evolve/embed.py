@@ -29,8 +29,6 @@ class EmbedUnits(beam.PTransform):
 
     Attributes:
         settings: The embedder; a worker process loads it once.
-        labels: The declared labels, or a single None.
-        work_dir: The curator's folder.
         shards: Number of shares: public.
     """
 

@@ -35,9 +35,6 @@ class ListTexts(beam.PTransform):
     nobody votes on.
 
     Attributes:
-        settings: The run.
-        work_dir: The curator's folder.
-        number: Number of the round, from 1.
         accelerator: Resources that sampling asks of the engine, as Dataflow writes it.
     """
 

@@ -37,17 +37,12 @@ class SampleBatch(Together[_Batch, str]):
 
     Requests hold labels and released texts. No record is within reach: this step has no private input but
     the run key, from which the randomness of each text is drawn. A text is the same whatever is beside it.
-
-    Args:
-        settings: Settings of the source of texts.
-        work_dir: The curator's folder.
-        doing: Its name on a display.
     """
 
     def __init__(self, settings: SourceSettings, work_dir: str, doing: str) -> None:
         self._settings, self._work_dir, self._doing = settings, work_dir, doing
         self._shared = shared.Shared()
-        # What an endpoint has answered is written at once: it may be paid for.
+        # Answers of an endpoint are written at once: they may be paid for.
         self.together = TOGETHER if isinstance(settings, SamplerSettings) else 1
 
     def setup(self) -> None:

@@ -34,8 +34,6 @@ class EvolveText(beam.PTransform):
     4. Nothing: no record has to have a structure.
 
     Attributes:
-        settings: The run.
-        work_dir: The curator's folder, with the run key.
         shards: Shares in which the units are embedded and vote: public.
         text_limit: Number of characters of a record that are embedded; None for all.
         accelerator: Resources that sampling asks of the engine, as Dataflow writes it.

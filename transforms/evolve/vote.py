@@ -28,9 +28,6 @@ class Vote(beam.PTransform):
     A repeated step reads the noise that was drawn: nothing is counted twice.
 
     Attributes:
-        settings: The run.
-        work_dir: The curator's folder.
-        number: Number of the round, from 1.
         listed: The single number of the round, once its list is written.
     """
 

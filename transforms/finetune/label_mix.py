@@ -22,12 +22,8 @@ class DrawLabelMix(beam.PTransform):
     noise: see `durable.noise_source`.
 
     Attributes:
-        labels: The declared labels.
-        rho: zCDP cost of the noisy counts.
-        work_dir: The curator's folder, where workers read the run key and which gets the batch plan.
         texts: Number of texts of all labels together.
         together: Largest number of texts that are sampled together; they have one label.
-        unit: The unit of privacy.
     """
 
     labels: tuple[str | None, ...]

@@ -38,9 +38,7 @@ class FineTuneText(beam.PTransform):
        run without a structure, and for a run that samples from a released adapter.
 
     Attributes:
-        settings: Settings with which a worker trains and samples.
         plan: The single plan of batches of texts.
-        work_dir: The curator's folder, with the run key.
         adapter: Folder of a released adapter to sample from; None trains one.
         text_limit: Number of characters of a text that training can use.
         accelerator: Resources that training and sampling ask of the engine, as Dataflow writes it.

@@ -33,8 +33,6 @@ class GenerateText(beam.PTransform):
     gives the same corpus.
 
     Attributes:
-        settings: Settings from which a worker builds its generator.
-        work_dir: The curator's folder, with the run key.
         accelerator: Resources that decoding asks of the engine, as Dataflow writes it:
             'type:nvidia-l4;count:1;install-nvidia-driver'. Engines that do not place workers ignore it.
         reference: The single `ReleasedReference` of these batches, as a side input. None: the batches

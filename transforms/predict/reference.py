@@ -47,12 +47,6 @@ def keep_reference(
     The reference is a function of finished batches, and these never change. So every attempt finds the
     same reference: see `draw_once`.
 
-    Args:
-        texts: By group, texts of complete examples of the first round: at least the `size` smallest.
-        plan: The batch plan.
-        path: `reference.json` in the work directory.
-        size: Number M of reference texts of a group.
-
     Raises:
         ValueError: The file holds another reference. Finished batches may have used it.
     """

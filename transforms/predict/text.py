@@ -40,9 +40,6 @@ class PredictText(beam.PTransform):
     text: they are written down and become the reference of all other batches (METHOD 4c).
 
     Attributes:
-        settings: Settings from which a worker builds its generator.
-        plan: The single plan.
-        work_dir: The curator's folder, with the run key.
         rounds: 1 or 2; with 2 the first round releases the reference of the second.
         reference_size: Number M of reference texts of a group in the second round.
         text_limit: Number of characters of a text that a prompt can use.

@@ -66,11 +66,7 @@ def moment(text: str) -> str | Unspelled:
 
 
 def check_schema(schema: pa.Schema, path: str, fields: RecordFields) -> None:
-    """Refuses a needed column of a type that no record can have, and two columns of its name.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses a needed column of a type that no record can have, and two columns of its name."""
     for name in fields.names:
         if (count := schema.names.count(name)) > 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""How a file of text is written: its encoding, and of a CSV file its delimiter, quotes and line ends.
+"""The form of a file of text: its encoding, and of a CSV file its delimiter, quotes and line ends.
 
 If they are not given, they are found in the header line and the byte order mark, and nowhere else. So no
 record decides how other records are read, and all workers find the same. Quotes are never found out: they are
@@ -30,7 +30,7 @@ OF_SPREADSHEETS = 'windows-1252'
 _SPOILT = 'transforms.read.dialect.spoilt'
 
 QUOTINGS = DOUBLE, BACKSLASH, NONE = 'double', 'backslash', 'none'
-# What counts while the end of a header is looked for: quotes, and line ends outside them.
+# Marks that count while the end of a header is looked for: quotes, and line ends outside them.
 _COUNTED = {
     DOUBLE: re.compile(r'"|\r\n?|\n'),
     BACKSLASH: re.compile(r'\\["\\]|"|\r\n?|\n'),
@@ -44,7 +44,7 @@ _DECLARATION = re.compile(r'("?)sep=([^ "\\\r\n\0])\1(?:\r\n?|\n)', re.IGNORECAS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How files of text are written, as it is given. Public.
+    """The form of files of text, as it is given. Public.
 
     Attributes:
         delimiter: Of CSV: one character; None: the one that a line `sep=;` declares, or the one of
@@ -63,7 +63,7 @@ class Dialect:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How one file is written.
+    """The form of one file.
 
     Attributes:
         encoding: Of `Dialect`, with its byte order.
@@ -125,17 +125,11 @@ def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
 def detect(
     head: bytes, dialect: Dialect, names: Sequence[str], delimiters: Sequence[str] = DELIMITERS
 ) -> Layout:
-    """How a file is written: as it is given, else as its header line shows.
+    """The form of a file: as it is given, else as its header line shows.
 
     Encoding and delimiter are the first pair with which the line has each of the columns once. If no pair
     does, the delimiter is the first one, and the encoding is that of the byte order mark or else UTF-8. Lines
     end in a carriage return if that is what ends the header line, and no line feed follows.
-
-    Args:
-        head: The first `HEAD_BYTES` of the file, or all of it.
-        dialect: The parts that are given.
-        names: The columns that are needed; empty if the file has no header line.
-        delimiters: Those that are tried where none is given or declared.
     """
     encodings = _encodings(head, dialect)
     default = dialect.delimiter or delimiters[0]
@@ -234,12 +228,12 @@ class _Beginning:
         return self._read(delimiter)[0]
 
     def is_whole(self, delimiter: str) -> bool:
-        """Whether the columns go as far as the header."""
+        """True if the columns go as far as the header."""
         return self._read(delimiter)[1] == self.row
 
     @property
     def has_end(self) -> bool:
-        """Whether a line end follows the columns."""
+        """True if a line end follows the columns."""
         return self.row.endswith(('\n', '\r'))
 
     def layout(self, encoding: str, delimiter: str) -> Layout:

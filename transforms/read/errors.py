@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-# How much is shown of the columns of a place that lacks one.
+# Limits on the shown columns of a place that lacks one.
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 40, 60
 
 
@@ -37,17 +37,7 @@ def shown(names: Iterable[str]) -> list[str]:
 
 
 def check_columns(path: str, needed: Sequence[str], columns: Iterable[str], remedy: str) -> None:
-    """Refuses a place without the columns that are needed.
-
-    Args:
-        path: The place, as errors show it.
-        needed: Names of columns.
-        columns: Those that it has.
-        remedy: What to do; quotes nothing that was read.
-
-    Raises:
-        MissingColumns: See above.
-    """
+    """Refuses a place without the columns that are needed."""
     columns = set(columns)
     if missing := [name for name in needed if name not in columns]:
         raise MissingColumns(
@@ -63,9 +53,6 @@ def naming_only(place: str) -> Iterator[None]:
 
     For what is read where a run is launched, by whoever sees the screen or its log. Errors of workers are
     kept by `pipeline.run.failure`.
-
-    Args:
-        place: What may be named: a path as somebody typed it.
 
     Raises:
         RestrictedError: In place of an error of the system, a filesystem or a library, whose text may name a
@@ -90,7 +77,7 @@ def naming_only(place: str) -> Iterator[None]:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether an error is in words of this project, which name what was typed and quote nothing."""
+    """True if an error is in words of this project, which name what was typed and quote nothing."""
     # Errors of the system have a number. A library may begin its texts as this project does.
     of_whom = type(error).__module__.partition('.')[0]
     return (

@@ -40,7 +40,7 @@ class InputFile:
     updated: float
 
     def checksum(self, fields: RecordFields | None = None) -> str:
-        """What its filesystem knows of its content: the checksum of an object store, the size on a disk.
+        """A check of its content by its filesystem: the checksum of an object store, the size on a disk.
 
         Of another place it is a digest of all that is read of it, for which `fields` are needed.
         """
@@ -138,7 +138,7 @@ def _refuse_shared(listed: Iterable[InputFile]) -> None:
 
 
 def identities_of(place: str) -> Iterator[Identity]:
-    """What a file, or all that is read of another place, is known by; private, as errors of it are."""
+    """Identities of a file, or of all that is read of another place; private, as errors of it are."""
     with naming_only(place):
         if (source := source_of(place)) is None:
             yield identity_of(place)

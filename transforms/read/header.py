@@ -13,7 +13,7 @@ from transforms.read.sources import source_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
-    """What the first file with any content, or another place, says of its columns.
+    """The columns of the first file with any content, or of another place.
 
     Attributes:
         columns: In the order of the place; of JSON objects, which have none, by name.
@@ -26,11 +26,6 @@ class Header:
 
 def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Header:  # noqa: B008 - immutable
     """The columns of the first place of a list that has any. Errors quote nothing that was read.
-
-    Args:
-        pattern: Comma-separated paths and globs, or another place (`transforms.read.sources`).
-        dialect: What is given of how files of text are written.
-        table: Which table of the place is meant.
 
     Raises:
         ValueError: The list is empty, an extension is unknown, every file is empty, a place has several
@@ -52,7 +47,7 @@ def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Heade
 
 
 def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None:
-    """What one place says of its columns; None of a file without any content."""
+    """The header of one place; None of a file without any content."""
     if (source := source_of(file.path)) is not None:
         _check_names(file.path, columns := source.header(file.path, table), source.header_remedy)
         return Header(columns=columns, dialect=dialect)
@@ -65,7 +60,7 @@ def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None
         return None
     columns, shown = found
     _check_names(file.path, columns, FORMATS[name].header_remedy)
-    # What was given stays for other places of the list.
+    # The given dialect stays for other places of the list.
     return Header(columns=columns, dialect=dialect if shown == Dialect() else shown)
 
 

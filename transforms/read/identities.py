@@ -10,7 +10,7 @@ Identity = tuple[int, int] | str
 
 
 def identity_of(path: str) -> Identity:
-    """What a file is known by, whatever link, hard link or way around leads to it.
+    """The identity of a file, whatever link, hard link or way around leads to it.
 
     Args:
         path: A file, on any filesystem that Beam knows. Off this machine two paths that differ in `//`, `.`

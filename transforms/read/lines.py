@@ -16,12 +16,6 @@ def split_lines(
 
     A line of more than `limit` bytes, by default `MAX_ROW_BYTES`, is cut there, and its rest is skipped. The
     byte order mark of a file's first line is dropped.
-
-    Args:
-        chunks: The content.
-        limit: See above.
-        end: What ends a line: one byte.
-        is_begin: Whether the content is the beginning of a file.
     """
     limit = MAX_ROW_BYTES if limit is None else limit
     held = bytearray()

@@ -28,12 +28,7 @@ Piece = tuple[str, Part]
 
 
 def split_file(path: str, table: Table | None = None) -> Iterator[Piece]:
-    """The parts of a file: the row groups of a Parquet file, or a text file as a whole.
-
-    Args:
-        path: A file, or another place (`transforms.read.sources`).
-        table: Which table of another place is read.
-    """
+    """The parts of a file: the row groups of a Parquet file, or a text file as a whole."""
     if (source := source_of(path)) is not None:
         for part in source.parts(path, table or Table()):
             yield path, part
@@ -120,7 +115,6 @@ class ReadRecords(beam.PTransform):
 
     Attributes:
         pattern: Comma-separated paths and globs, or another place.
-        rules: What makes a row a record.
         known: The files of the run's digest of its input; None if the run keeps no digest.
     """
 

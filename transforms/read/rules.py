@@ -1,4 +1,4 @@
-"""What makes a row a record, and what becomes of other rows."""
+"""Rules by which rows are records, and what becomes of other rows."""
 
 import dataclasses
 import enum
@@ -48,7 +48,7 @@ class Rejection:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Which table is read of a place that holds several. Public.
+    """The table that is read of a place that holds several. Public.
 
     Attributes:
         query: SELECT of a database.
@@ -109,21 +109,19 @@ class RecordFields:
 
     @property
     def positional(self) -> bool:
-        """Whether CSV columns are given by position, for files without a header row."""
+        """True if CSV columns are given by position, for files without a header row."""
         return all(name.isascii() and name.isdigit() for name in self.names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordRules:
-    """What makes a row a record. All fields are public.
+    """Rules by which a row is a record. All fields are public.
 
     Attributes:
-        fields: The columns.
         labels: The declared labels, for attributes their combinations (`models.attributes`); None if the run
             declares none.
         any_label: Whether any label is read, with none declared. No run does this: the set of labels
             would depend on the records.
-        unit: The unit of privacy.
         max_record_bytes: Length of the longest text, in bytes of UTF-8.
     """
 
@@ -218,7 +216,7 @@ def _decoded(value: object) -> object:
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """True if bytes are UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:

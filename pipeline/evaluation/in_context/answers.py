@@ -30,7 +30,6 @@ class Model:
     """A loaded decoder.
 
     Attributes:
-        decoder: The decoder.
         fingerprint: SHA-256 of its weights.
         read: Weights, states and cache after prompts, ids of a text `[T]` with their number, and columns to
             logits `[m K]`, states and cache after the text. States and cache are taken over.
@@ -65,7 +64,7 @@ def _load(model: str, checkpoint: str, dtype: str, shapes: decoder_lib.Shapes) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What a decoder is asked; equal ones have equal answers.
+    """Questions to a decoder; equal ones have equal answers.
 
     Attributes:
         settings: Which decoder.

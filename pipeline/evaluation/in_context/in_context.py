@@ -36,7 +36,7 @@ from pipeline.evaluation.sources import Sources
 
 # Zhao et al. 2021, section 5.
 CONTENT_FREE = ('N/A', '', '[MASK]')
-# Of a comparison: the start of its figures' names, and what tables call its examples.
+# Comparisons: the start of the figures' names, and the examples' name in tables.
 _CORPUS, _RECORDS, _PUBLIC = (
     ('', 'examples of the corpus'),
     ('real_', 'examples of the records'),
@@ -64,11 +64,6 @@ class InContext(Measure):
     needs_labels = True
 
     def __init__(self, settings: InContextSettings | None = None) -> None:
-        """Takes which decoder is asked, and how.
-
-        Args:
-            settings: Without them it is not defined.
-        """
         self._settings = settings
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
@@ -105,7 +100,7 @@ class InContext(Measure):
         own = Questions(
             settings=settings, words=tuple(words.items()), prompts=tuple(prompts[_CORPUS]), queries=queries
         )
-        # What the corpus is compared with is the same for every corpus, and so asked once.
+        # The other prompts are the same for every corpus, and so asked once.
         beside = [shots for key, each in prompts.items() if key != _CORPUS for shots in each]
         others = dataclasses.replace(own, prompts=tuple(beside))
         found, parts = [], own.parts + others.parts
@@ -264,7 +259,7 @@ def _findings(
 
 
 def _note_of(prompts: Sequence[Shots] | None, words: Mapping[str, str]) -> str:
-    """Which labels have no example, where that is so."""
+    """The number of labels without an example, in words; empty where there is none."""
     if prompts is None:
         return ''
     missing = len(words) - len({label for _, label in prompts[0]})

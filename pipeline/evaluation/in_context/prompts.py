@@ -31,7 +31,7 @@ type Shots = tuple[tuple[str, str], ...]
 
 
 def words_of(settings: InContextSettings, test: Texts) -> dict[str, str]:
-    """What prompts call each label that may be answered, in their order.
+    """The words in prompts of each label that may be answered, in their order.
 
     Raises:
         NotDefined: A test text has another label than those declared, or there are fewer than two.
@@ -100,7 +100,6 @@ class Writer:
     """Prompts as token ids.
 
     Attributes:
-        tokenizer: The model's.
         header: Ids that every prompt begins with.
         before: Ids before a text.
         after: Ids after a text, before its label.
@@ -130,7 +129,7 @@ class Writer:
         pieces = [header, BEFORE_TEXT, AFTER_TEXT, *(' ' + name for name in names)]
         encoded = [tuple(ids.tolist()) for ids in tokenizer.encode_batch(pieces)]
         own = encoded[3:]
-        # Of numbers, and of scripts whose words no space begins, the space is a token of its own.
+        # A space is a token of its own before numbers, and before words of scripts without spaces.
         shared = len(os.path.commonprefix(own))
         starts = collections.Counter(ids[shared : shared + 1] for ids in own)
         alike = [

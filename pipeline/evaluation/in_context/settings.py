@@ -1,4 +1,4 @@
-"""Which decoder is shown texts of a corpus, and how."""
+"""Settings of the decoder that is shown texts of a corpus."""
 
 import dataclasses
 from typing import Literal
@@ -9,7 +9,7 @@ from models.decoders import family
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InContextSettings:
-    """Which decoder is asked, and how.
+    """The decoder that is asked, and its prompts.
 
     Attributes:
         model: Its name, which leads to its family.
@@ -49,12 +49,12 @@ class InContextSettings:
 
     @property
     def files(self) -> family.ModelFiles:
-        """Where the model lies."""
+        """The files of the model."""
         return family.files_of(self.model, self.checkpoint, self.tokenizer)
 
     @property
     def label_words(self) -> dict[str, str]:
-        """What prompts call each declared label."""
+        """The words in prompts of each declared label."""
         pairs = (label.partition('=') for label in self.labels)
         return {
             spelling.spelled(value) or '': (words if equals else value).strip()

@@ -9,18 +9,13 @@ import pytest
 from pipeline.evaluation import copies, words
 from pipeline.evaluation.copies import Copies
 from pipeline.evaluation.measure import Findings, NotDefined
-from pipeline.evaluation.sources import Sources, Texts
-from tests.pipeline.evaluation.texts import NoEmbedder, figures_of
+from pipeline.evaluation.sources import Texts
+from tests.pipeline.evaluation.placed import plain_sources
+from tests.pipeline.evaluation.texts import figures_of
 
 
 def measured(corpus: Sequence[str], records: Sequence[str], test: Sequence[str] | None = None) -> Findings:
-    sources = Sources(
-        corpus=Texts(name='corpus', texts=tuple(corpus)),
-        records=Texts(name='records', texts=tuple(records)),
-        test=None if test is None else Texts(name='test', texts=tuple(test)),
-        embedder=NoEmbedder(),
-    )
-    return Copies().measure(sources, lambda *_: None)
+    return Copies().measure(plain_sources(corpus, records=records, test=test), lambda *_: None)
 
 
 def random_texts(seed: int, count: int, kinds: int) -> tuple[str, ...]:

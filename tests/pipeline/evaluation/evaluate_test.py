@@ -51,7 +51,7 @@ def write(path: pathlib.Path, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def run_folder(folder: pathlib.Path, rows: Sequence[tuple[str | None, str]]) -> str:
-    """What a finished run leaves, as far as a reader of its corpus looks."""
+    """A finished run, as far as a reader of its corpus looks."""
     (folder / DATA_FOLDER).mkdir(parents=True)
     (folder / REPORT).write_text('{}')
     table = pa.table({
@@ -322,7 +322,7 @@ def test_examples_of_the_page_hold() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the command printed, and how it ended."""
+    """The output of the command, and its end."""
 
     stdout: str
     output: str
@@ -383,12 +383,6 @@ def test_it_writes_for_the_curator_alone_and_prints_no_text(
     assert isinstance(again.exception, FileExistsError)
 
 
-def test_json_is_one_object_and_nothing_else(files: list[str], ask: Ask) -> None:
-    found = ask(*files, '--only', 'surface', '--json')
-    assert json.loads(found.stdout)['schema'] == evaluation.SCHEMA
-    assert ask(*files, '--only', 'surface', '--quiet').stdout == ''
-
-
 def test_it_is_never_written_beside_a_corpus(files: list[str], ask: Ask) -> None:
     refused = ask(*files, '--output', f'{files[0]}/evaluation')
     assert isinstance(refused.exception, ValueError) and 'without a corpus' in str(refused.exception)
@@ -425,16 +419,8 @@ def test_a_schema_is_what_structure_holds_texts_to(tmp_path: pathlib.Path, ask: 
     rows = [('x', json.dumps({'age': index})) for index in range(20)]
     (tmp_path / 'schema.json').write_text('{"properties": {"age": {"maximum": 9}}}')
     corpus = write(tmp_path / 'c.csv', rows)
-    found = ask(
-        corpus,
-        '--text-field',
-        'note',
-        '--only',
-        'structure',
-        '--json',
-        '--json-schema',
-        str(tmp_path / 'schema.json'),
-    )
+    given = ('--text-field', 'note', '--json-schema', str(tmp_path / 'schema.json'))
+    found = ask(corpus, *given, '--only', 'structure', '--json')
     [result] = json.loads(found.stdout)['corpora'][0]['measures']
     assert result['reason'] is None, result['reason']
     assert 0.5 in [figure['value'] for figure in result['findings']['figures']]

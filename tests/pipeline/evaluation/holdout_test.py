@@ -215,7 +215,7 @@ def test_it_keeps_to_its_level_where_units_have_many_like_texts() -> None:
             found = figures_of(measured(corpus, [t for t, _ in records], [t for t, _ in test], seed, of))
             assert found['p_value'] is not None
             alarms[how] += found['p_value'] < holdout.LEVEL
-    # Of 40 tests at the level more than 4 alarm with odds of less than one in 10,000.
+    # More than 4 alarms in 40 tests at the level have odds of less than one in 10,000.
     assert alarms['units'] <= stats.binom.isf(1e-4, draws, holdout.LEVEL) == 4
     assert alarms['texts'] > 10
 
@@ -249,7 +249,7 @@ def test_a_phrase_that_many_records_repeat_raises_no_alarm() -> None:
     records, test = texts(2, 200) + repeated, texts(3, 260)
     figures = figures_of(measured(corpus, records, test))
     assert figures['p_value'] is not None and figures['p_value'] > 0.05
-    # Of the 60 one is left.
+    # One of the 60 is left.
     assert figures['records_compared'] == 201 and figures['on_both_sides'] == 0
 
 

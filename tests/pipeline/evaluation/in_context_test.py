@@ -108,7 +108,7 @@ def test_answers_are_those_of_one_prompt_at_a_time(one_at_a_time: np.ndarray) ->
     )
     found = answers_lib.answers(questions)
     np.testing.assert_allclose(found, one_at_a_time, atol=1e-4)
-    # Of so many the order, the examples and the text matter.
+    # The order, the examples and the text matter.
     assert np.ptp(found[1:], axis=0).max() > 0.01 and np.ptp(found[1], axis=0).max() > 0.01
 
 

@@ -108,10 +108,6 @@ def test_what_no_judge_can_judge_is_not_defined(sources: dict[str, Texts], reaso
         measure(**sources)
 
 
-def test_the_same_sources_give_the_same_findings() -> None:
-    assert measure() == measure()
-
-
 def test_findings_show_texts_of_the_corpus_alone() -> None:
     records, test = (
         Texts(name=each.name, texts=tuple(f'{text} zyzzyva' for text in each.texts), labels=each.labels)

@@ -9,21 +9,13 @@ import pytest
 from pipeline.evaluation import trigrams, words
 from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.near_duplicates import NearDuplicates
-from pipeline.evaluation.sources import Sources, Texts
-from tests.pipeline.evaluation.texts import NoEmbedder, figures_of
-
-
-def sources(corpus: Sequence[str], records: Sequence[str], test: Sequence[str] | None = None) -> Sources:
-    return Sources(
-        corpus=Texts(name='corpus', texts=tuple(corpus)),
-        records=Texts(name='records', texts=tuple(records)),
-        test=None if test is None else Texts(name='test', texts=tuple(test)),
-        embedder=NoEmbedder(),
-    )
+from pipeline.evaluation.sources import Texts
+from tests.pipeline.evaluation.placed import plain_sources
+from tests.pipeline.evaluation.texts import figures_of
 
 
 def measured(corpus: Sequence[str], records: Sequence[str], test: Sequence[str] | None = None) -> Findings:
-    return NearDuplicates().measure(sources(corpus, records, test), lambda *_: None)
+    return NearDuplicates().measure(plain_sources(corpus, records=records, test=test), lambda *_: None)
 
 
 def trigrams_of(text: str) -> set[tuple[str, ...]]:
@@ -112,8 +104,3 @@ def test_without_three_words_it_is_not_defined() -> None:
         with pytest.raises(NotDefined, match='three words'):
             measured(corpus, records)
     assert figures_of(measured(['a b c'], ['a b c']))['near_duplicates'] == 1
-
-
-def test_the_same_sources_give_the_same_findings() -> None:
-    corpus, records, test = random_texts(3, 40, 40), random_texts(4, 60, 40), random_texts(5, 30, 40)
-    assert measured(corpus, records, test) == measured(corpus, records, test)

@@ -1,4 +1,4 @@
-"""What the tests of measures of wording share."""
+"""An embedder that is not asked, and figures by name, for tests of measures of wording."""
 
 from collections.abc import Sequence
 

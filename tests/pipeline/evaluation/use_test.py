@@ -39,7 +39,7 @@ def _few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_error_is_as_far_as_corpora_of_that_size_differ(
     kind: classifiers.Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 20 corpora of 20 texts, each on test texts of its own. The test texts alone explain too little."""
+    """20 corpora of 20 texts, each on test texts of its own. The test texts alone explain too little."""
     monkeypatch.setattr(classifiers, 'RETRAINED', 10)
     accuracies, errors = [], []
     for seed in range(20):

@@ -38,11 +38,13 @@ def test_a_large_source_is_sampled_in_its_order(monkeypatch: pytest.MonkeyPatch)
     source = Texts(
         name='a', texts=tuple(f'text {i}' for i in range(100)), labels=tuple(str(i) for i in range(100))
     )
-    (read,) = words.read_words([source], seed=1, most_texts=10)
+    monkeypatch.setattr(words, 'MOST_TEXTS', 10)
+    (read,) = words.read_words([source], seed=1)
     assert len(read) == 10 and read.texts.labels is not None
     indices = [int(label) for label in read.texts.labels]
     assert indices == sorted(set(indices)) and read.texts.texts == tuple(f'text {i}' for i in indices)
-    assert words.read_words([source], seed=2, most_texts=10)[0].texts != read.texts
+    assert words.read_words([source], seed=2)[0].texts != read.texts
+    monkeypatch.undo()
     monkeypatch.setattr(words, 'MOST_WORDS', 31)
     (capped,) = words.read_words([source], seed=1)
     assert len(capped) == 15 and len(capped.ids) == 30

@@ -153,42 +153,6 @@ def test_a_run_that_does_not_fit_names_what_is_left_as_a_gaussian(where: str) ->
     assert 'Rényi' not in str(refused.value)
 
 
-def test_delta_stays_once_a_run_was_charged_and_the_budget_may_change(where: str) -> None:
-    ledger = Ledger.open(where)
-    moved = ledger.change_budget('visits', epsilon=3.3, delta=1e-5, reason='before a charge')
-    assert moved.dataset.failure_budget == 5e-6
-    ledger.change_budget('visits', epsilon=3.3, delta=DELTA, reason='back')
-    reserve(where, 'train', sgd())
-    with pytest.raises(ValueError, match='leave --delta out'):
-        ledger.change_budget('visits', epsilon=9.0, delta=1e-5, reason='after it')
-    raised = ledger.change_budget('visits', epsilon=9.0, reason='more')
-    assert raised.dataset.rho_budget == accounting.rho_from_gaussian(9.0, DELTA / 2)
-    assert reserve(where, 'train', sgd()).epsilon_budget == 3.3  # what its report said
-
-
-def test_an_edited_charge_failure_or_filter_is_noticed(where: str) -> None:
-    import sqlite3
-
-    reserve(where, 'train', sgd())
-    reserve(where, 'votes', VOTES)
-    for table, column, value in (
-        ('ledger_runs', 'failure', 'failure * 1.5'),
-        ('ledger_runs', 'failure', 'NULL'),
-        ('ledger_datasets', 'failure_budget', 'failure_budget * 1.5'),
-        ('ledger_datasets', 'failure_budget', 'NULL'),
-    ):
-        with sqlite3.connect(where) as connection:
-            kept = connection.execute(f'SELECT rowid, {column} FROM {table}').fetchall()
-            connection.execute(f'UPDATE {table} SET {column} = {value}')
-        with pytest.raises(ValueError, match='Somebody edited it'):
-            Ledger.open(where).account('visits')
-        with sqlite3.connect(where) as connection:
-            connection.executemany(
-                f'UPDATE {table} SET {column} = ? WHERE rowid = ?', [(was, row) for row, was in kept]
-            )
-        assert len(Ledger.open(where).account('visits').runs) == 2
-
-
 def test_an_entry_that_leaves_out_failures_or_says_too_little_is_refused(where: str) -> None:
     entry = reserve(where, 'train', sgd())
     for changed in (

@@ -12,13 +12,9 @@ from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, reaching
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan
-from pipeline.pages import ledger_page
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
-from tests import command_line
-from tests.models.privacy.report import samples
 from tests.oracles import costs
-from tests.pipeline.pages.report_page_test import Page, plain
 
 DELTA = 1e-6
 ALONE: dict[str, typing.Any] = {'dataset': None, 'ledger': None}
@@ -185,32 +181,3 @@ def test_a_run_over_the_budget_does_not_fit_whatever_its_orders(where: str) -> N
         methods.solve(config(where, epsilon=12.0, omega=account(where).dataset.order + 1))
     ).fits
     assert not account(where).runs
-
-
-def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
-    alike = config(where, accounting='worst-case', epsilon=2.0)
-    entry = reserve(alike, 'old')
-    assert type(entry) is report.LedgerEntry and account(where).is_zcdp and account(where).omega is None
-    run = config(where, epsilon=2.0)
-    added = reserve(run, 'new')
-    assert isinstance(added, report.MixedLedgerEntry) and added.rho_before == entry.rho_after
-    # The report of that run takes the entry, and says what both are together.
-    method = report.Predicted(mechanism=methods.solve(run).params, counts_rho=0.005)
-    plan = [report.GroupPlan(label=None, batches=2, noisy_count=120)]
-    made = samples.finished(method, run_id='new', delta=DELTA, ledger=added, plan=plan)
-    assert made.omega == methods.solve(run).params.omega and made.epsilon <= 2.0
-    assert 'all 2 runs' in made.data_accesses[1]
-
-
-def test_the_pages_show_the_orders(where: str) -> None:
-    for epsilon in (1.0, 2.0):
-        reserve(config(where, epsilon=epsilon), f'run-{epsilon:g}')
-    reserve(config(where, accounting='worst-case', max_private_tokens=100), 'alike')
-    held = account(where)
-    omegas = [f'{run.omega:.6g}' for run in held.runs if run.omega]
-    seen = plain(Page(ledger_page.render_html(held, Ledger.open(where).events('visits'))).text)
-    shown = command_line.in_this_process('ledger', 'show', 'visits', '--ledger', where).stdout
-    for text in (seen, ' '.join(shown.split())):
-        assert f'orders up to ω = {omegas[1]}, the smallest of theirs' in text
-        assert all(omega in text for omega in omegas)
-    assert held.omega == accounting.compose(run.cost.curve for run in held.runs).largest_order

@@ -48,38 +48,7 @@ def reserve(ledger: Ledger, run_id: str, rho: float, **changes: typing.Any) -> r
     return ledger.reserve(run_id=run_id, **(arguments | changes))
 
 
-def kinds(ledger: Ledger) -> list[tuple[str, str | None]]:
-    return [(event.kind, event.run_id) for event in ledger.events('visits')]
-
-
 # ------------------------------------------------------------------- charging
-
-
-def test_charges_add_up_and_are_kept(ledger: Ledger, where: str) -> None:
-    first, second = reserve(ledger, 'a', 0.25), reserve(ledger, 'b', 0.5)
-    assert (first.run_number, first.rho_before, first.rho_after) == (1, 0.0, 0.25)
-    assert second == report.LedgerEntry(
-        dataset='visits',
-        run_number=2,
-        rho_before=0.25,
-        rho=0.5,
-        rho_after=0.75,
-        epsilon_after=accounting.epsilon_from_rho(0.75, DELTA),
-        delta=DELTA,
-        rho_budget=1.0,
-        epsilon_budget=None,
-        rho_bound=1.0,
-        epsilon_bound=second.epsilon_bound,
-    )
-    assert second.epsilon_bound == pytest.approx(accounting.epsilon_from_rho(1.0, DELTA))
-    account = Ledger.open(where).account('visits')
-    assert (account.rho_spent, account.rho_left) == (0.75, 0.25)
-    assert [(run.run_id, run.rho, run.state, run.settled_at) for run in account.runs] == [
-        ('a', 0.25, 'reserved', None),
-        ('b', 0.5, 'reserved', None),
-    ]
-    assert account.rho_by_stage(account.runs[0]) == {'noisy_counts': 0.0625, 'generation': 0.1875}
-    assert kinds(ledger) == [('dataset added', None), ('reserved', 'a'), ('reserved', 'b')]
 
 
 def test_a_run_past_the_budget_is_refused_and_the_next_smaller_one_is_not(ledger: Ledger) -> None:
@@ -106,20 +75,6 @@ def test_a_run_past_the_budget_is_refused_and_the_next_smaller_one_is_not(ledger
     assert ledger.events()[2].details == {'rho': 0.3, 'reason': 'budget exceeded'}
 
 
-def test_the_same_run_again_is_free_and_gives_the_same_entry(ledger: Ledger) -> None:
-    reserve(ledger, 'a', 0.25)
-    before = reserve(ledger, 'b', 0.5)
-    reserve(ledger, 'c', 0.25)
-    # Later runs, a settled state and another budget change nothing of what its report says.
-    ledger.settle('visits', 'b')
-    ledger.change_budget('visits', rho=0.01, reason='stop here')
-    again = reserve(ledger, 'b', 0.5)
-    assert again == before
-    assert repr(again) == repr(before)
-    assert ledger.account('visits').rho_spent == 1.0
-    assert kinds(ledger)[-1] == ('resumed', 'b')
-
-
 @pytest.mark.parametrize(
     ('changes', 'said'),
     [
@@ -137,21 +92,6 @@ def test_another_run_of_the_same_name_is_refused(
         reserve(ledger, 'a', 0.25, **changes)
     assert 'z' * 32 not in str(caught.value)
     assert ledger.account('visits').rho_spent == 0.25
-    assert kinds(ledger)[-1] == ('refused', 'a')
-
-
-def test_names_of_runs_are_those_of_their_dataset(ledger: Ledger) -> None:
-    ledger.add_dataset('mails', unit='user', delta=1e-5, epsilon=2.0)
-    reserve(ledger, 'a', 0.25)
-    other = reserve(ledger, 'a', 0.01, dataset='mails', unit='user')
-    assert (other.run_number, other.rho_before, other.delta) == (1, 0.0, 1e-5)
-    assert [account.dataset.name for account in ledger.accounts()] == ['mails', 'visits']
-
-
-def test_another_unit_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(ValueError, match="unit='example' on dataset='visits', got unit='user'"):
-        reserve(ledger, 'a', 0.25, unit='user')
-    assert ledger.account('visits').runs == ()
 
 
 def test_an_unknown_dataset_is_refused_with_its_neighbours(ledger: Ledger) -> None:
@@ -167,60 +107,6 @@ def test_a_charge_is_a_finite_cost(ledger: Ledger, rho: float) -> None:
     with pytest.raises(ValueError, match='rho|free'):
         reserve(ledger, 'a', 0.1, cost=RunCost.of_rho({'generation': rho}))
     assert ledger.account('visits').runs == ()
-
-
-def test_check_answers_as_reserve_does_and_writes_nothing(ledger: Ledger) -> None:
-    before = (ledger.accounts(), ledger.events())
-    foreseen = ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.25}))
-    assert (ledger.accounts(), ledger.events()) == before
-    assert reserve(ledger, 'a', 0.25) == foreseen
-    before = (ledger.accounts(), ledger.events())
-    assert ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.25})) == foreseen
-    assert (
-        ledger.check('visits', run_id=None, unit='example', cost=RunCost.of_rho({'all': 0.75})).run_number
-        == 2
-    )
-    with pytest.raises(BudgetExceeded):
-        ledger.check('visits', run_id='b', unit='example', cost=RunCost.of_rho({'all': 0.8}))
-    with pytest.raises(ValueError, match='charged anew'):
-        ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.2}))
-    with pytest.raises(ValueError, match="unit='user'"):
-        ledger.check('visits', run_id='a', unit='user', cost=RunCost.of_rho({'all': 0.25}))
-    assert (ledger.accounts(), ledger.events()) == before
-
-
-def test_settling_keeps_the_charge_and_may_be_repeated(ledger: Ledger) -> None:
-    reserve(ledger, 'a', 0.25)
-    settled = ledger.settle('visits', 'a')
-    assert settled.state == 'settled' and settled.settled_at is not None
-    assert ledger.settle('visits', 'a') == settled
-    assert ledger.account('visits').runs == (settled,)
-    assert ledger.account('visits').rho_spent == 0.25
-    assert kinds(ledger) == [('dataset added', None), ('reserved', 'a'), ('settled', 'a')]
-    with pytest.raises(ValueError, match="run_id='b'"):
-        ledger.settle('visits', 'b')
-
-
-def test_a_budget_in_epsilon_is_the_largest_rho_within_it(ledger: Ledger) -> None:
-    dataset = ledger.add_dataset('mails', unit='user', delta=1e-5, epsilon=3.0).dataset
-    assert dataset.rho_budget == accounting.rho_from_epsilon(3.0, 1e-5)
-    entry = reserve(ledger, 'a', dataset.rho_budget, dataset='mails', unit='user')
-    assert entry.epsilon_after <= 3.0 and entry.epsilon_budget == 3.0
-
-
-def test_a_budget_changes_with_a_reason_that_the_log_keeps(ledger: Ledger) -> None:
-    reserve(ledger, 'a', 0.75)
-    changed = ledger.change_budget('visits', epsilon=20.0, delta=1e-7, reason='a second year of records')
-    assert changed.dataset.rho_budget == accounting.rho_from_epsilon(20.0, 1e-7)
-    assert ledger.account('visits') == changed
-    assert reserve(ledger, 'b', 0.75).delta == 1e-7
-    details = next(event.details for event in ledger.events() if event.kind == 'budget changed')
-    assert details['reason'] == 'a second year of records'
-    assert details['before'] == {'rho_budget': 1.0, 'epsilon_budget': None, 'delta': DELTA}
-    with pytest.raises(ValueError, match='reason'):
-        ledger.change_budget('visits', rho=2.0, reason=' ')
-    # The first run's report stays as it was.
-    assert reserve(ledger, 'a', 0.75).delta == DELTA
 
 
 @pytest.mark.parametrize(
@@ -543,16 +429,6 @@ def test_of_one_run_started_twice_one_is_charged(
         answers = race(started, 0.1, [f'run-{turn}'] * COUNT)
         assert all(answer == answers[0] and 'entry' in answer for answer in answers)
         assert len(ledger.account('visits').runs) == turn + 1
-
-
-@pytest.mark.run
-def test_of_two_keys_for_one_name_one_is_refused(
-    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
-) -> None:
-    started = racers(where, COUNT)
-    for turn in range(4):
-        answers = race(started, 0.1, [f'run-{turn}'] * COUNT, [str(index) * 32 for index in range(COUNT)])
-        assert sorted(answer.get('error', '') for answer in answers) == ['', *['ValueError'] * (COUNT - 1)]
 
 
 @pytest.mark.first

@@ -89,6 +89,29 @@ def test_for_zcdp_the_rule_is_the_exact_sum_of_rho(prices: list[float], budget: 
     assert held.epsilon_budget == accounting.epsilon_from_rho(budget, delta)
 
 
+@pytest.mark.parametrize('count', [3, 7, 10, 60])
+def test_decimal_costs_fill_a_decimal_budget_and_not_one_more(count: int) -> None:
+    full = admitted(account(float(f'{count / 10:g}')), [ZCDpEvent(rho=0.1)] * count)
+    assert len(full.runs) == count and not full.fits(1e-9) and full.fits(1e-15)
+    with pytest.raises(BudgetExceeded):
+        full.with_charge(charge(ZCDpEvent(rho=0.1), run_id='late'), at='then')
+
+
+def test_a_sum_that_drifts_in_floating_point_is_exact() -> None:
+    # A running sum of floats would never feel the small ones beside the large one.
+    prices = [1.0, *[1e-17] * 200]
+    held = admitted(account(1 + 2.5e-12), [ZCDpEvent(rho=rho) for rho in prices])
+    assert held.rho_spent == math.fsum(prices) > 1.0
+
+
+def test_a_charge_is_of_stages_that_are_not_all_free() -> None:
+    for stages, said in (({'a': 0.0}, 'not all free'), ({}, 'Expected stages')):
+        with pytest.raises(ValueError, match=said):
+            Charge(
+                run_id='a', unit='example', cost=RunCost.of_rho(stages), identity='i', key_commitment='k'
+            )  # fmt: skip
+
+
 # ------------------------------------------------------------------ the filter at one order
 
 
@@ -163,8 +186,8 @@ def test_the_sum_that_is_reported_is_the_composed_curves() -> None:
     entries = [held.entry(run) for run in held.runs]
     assert [type(entry).__name__ for entry in entries] == ['LedgerEntry', *['MixedLedgerEntry'] * 3]
     for index, entry in enumerate(entries):
-        so_far = RunCost(stages={str(place): part for place, part in enumerate(parts[: index + 1])})
-        assert entry.epsilon_after == so_far.curve.epsilon(DELTA) == held.epsilon_up_to(held.runs[index])
+        together = accounting.epsilon_of_events(parts[: index + 1], DELTA)
+        assert entry.epsilon_after == together == held.epsilon_up_to(held.runs[index])
     # Orders up to the smallest ω of those so far, by brute force.
     expected = costs.epsilon(costs.zcdp(0.3, 9.0), DELTA, costs.grid(1e-3, 8.0, 2000))
     assert entries[1].epsilon_after == pytest.approx(float(expected), rel=1e-4)
@@ -334,32 +357,6 @@ def test_an_order_that_outputs_could_choose_would_bound_nothing() -> None:
         assert float(loss) < kept  # so that δ at it is zero
     # The budget of the history in zCDP alone converts at the best order: no guarantee of all outputs.
     assert change(histories[0], 1.0, 1e-30).epsilon_budget == pytest.approx(promised)
-
-
-def test_a_database_keeps_order_bound_and_events(tmp_path: pathlib.Path) -> None:
-    ledger = Ledger.create(str(tmp_path / 'ledger.db'))
-    ledger.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
-    assert ledger.account('visits').dataset.renyi_order is None
-    cost = charge(ZCDpEvent(rho=0.1), TruncatedZCDpEvent(rho=0.1, omega=7.0), sgd()).cost
-    order: dict[str, typing.Any] = {'unit': 'example', 'identity': 'i', 'key_commitment': 'k'}
-    foreseen = ledger.check('visits', run_id='a', unit='example', cost=cost)
-    entry = ledger.reserve('visits', run_id='a', cost=cost, **order)
-    assert foreseen == entry and isinstance(entry, report.MixedLedgerEntry)
-    assert entry == ledger.reserve('visits', run_id='a', cost=cost, **order)
-    # The same price by other events is another run.
-    with pytest.raises(ValueError, match='was charged'):
-        same = RunCost.of_rho({'all': entry.rho})
-        ledger.reserve('visits', run_id='a', cost=same, **order)
-    held = ledger.account('visits')
-    assert held.runs[0].cost == cost and held.dataset.renyi_order == accounting.optimal_order(1.0, DELTA)
-    short = charge(TruncatedZCDpEvent(rho=0.1, omega=3.0)).cost
-    with pytest.raises(ValueError, match='Give --omega'):
-        ledger.reserve('visits', run_id='b', cost=short, **order)
-    assert ledger.events()[-1].details['rho'] is None and len(ledger.account('visits').runs) == 1
-    raised = ledger.change_budget('visits', epsilon=12.0, reason='more')
-    assert ledger.account('visits') == raised
-    assert raised.dataset.renyi_order == accounting.optimal_order(raised.dataset.rho_budget, DELTA)
-    assert ledger.reserve('visits', run_id='a', cost=cost, **order) == entry
 
 
 # ------------------------------------------------------------------ in a report

@@ -86,25 +86,23 @@ def training() -> DpEvent:
     return SelfComposedDpEvent(event=step, count=20)
 
 
+def reserve(ledger: Ledger, name: str, run_id: str, event: DpEvent | None = None) -> None:
+    cost = RunCost(stages={'training': event or training()})
+    ledger.reserve(name, run_id=run_id, unit='example', cost=cost, identity='i', key_commitment='k')
+
+
 def written(where: str) -> None:
     """Makes a ledger with each kind of line, in both filters, where the two budgets differ."""
     ledger = Ledger.create(where)
     for name, kept in (('gaussian', 'gaussian'), ('renyi', 'renyi')):
         ledger.add_dataset(name, unit='example', delta=1e-5, epsilon=8.0, privacy_filter=kept)  # type: ignore
         for run_id in ('a', 'a', 'c'):
-            ledger.reserve(
-                name, run_id=run_id, unit='example', cost=RunCost(stages={'training': training()}),
-                identity='i', key_commitment='k',
-            )  # fmt: skip
+            reserve(ledger, name, run_id)
             if run_id == 'c':
                 ledger.settle(name, 'c')
             ledger.change_budget(name, epsilon=6.0, reason='less')
         with pytest.raises(BudgetExceeded):
-            ledger.reserve(
-                name, run_id='d', unit='example',
-                cost=RunCost(stages={'votes': GaussianDpEvent(noise_multiplier=0.1)}), identity='i',
-                key_commitment='k',
-            )  # fmt: skip
+            reserve(ledger, name, 'd', GaussianDpEvent(noise_multiplier=0.1))
     ledger.add_dataset('unused', unit='user', delta=1e-5, epsilon=1.0)
 
 
@@ -226,6 +224,21 @@ def test_a_ledger_that_holds_prices_alone_against_its_log_is_told(
     assert noticed(copied, 'gaussian' if 'gaussian' in statement else 'renyi')
     monkeypatch.setattr(replay, 'difference', lambda *_: None)
     Ledger.open(str(copied)).accounts()
+
+
+@pytest.mark.parametrize(
+    'statement',
+    [
+        "DELETE FROM ledger_runs WHERE run_id = 'a'",
+        "DELETE FROM ledger_runs WHERE run_id = 'c'",
+        'DELETE FROM ledger_events',
+    ],
+)
+def test_a_run_or_a_log_that_was_deleted_is_noticed(copied: pathlib.Path, statement: str) -> None:
+    edit(copied, statement)
+    assert noticed(copied, 'renyi') and noticed(copied, 'gaussian')
+    with pytest.raises(ValueError, match=NOTICED):
+        reserve(Ledger.open(str(copied)), 'renyi', 'late')
 
 
 def test_a_dataset_whose_row_was_deleted_is_not_forgotten(copied: pathlib.Path) -> None:

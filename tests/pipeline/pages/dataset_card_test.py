@@ -9,7 +9,6 @@ import subprocess
 import sys
 import typing
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -238,13 +237,6 @@ def test_pandas_loads_the_folder_as_the_card_says(tmp_path: pathlib.Path) -> Non
     assert list(corpus.columns) == list(COLUMNS)
     assert list(corpus['text']) == [row.text for shard in SHARDS for row in shard]
     assert corpus['label'].isna().tolist() == [False, True, False]
-
-
-def test_pandas_needs_the_shards_apart_from_the_card(tmp_path: pathlib.Path) -> None:
-    # The reason for the data folder; once this fails, the layout may be flattened.
-    write_folder(tmp_path, SHARDS)
-    with pytest.raises(pa.ArrowInvalid, match='Could not'):
-        pd.read_parquet(tmp_path)
 
 
 @pytest.mark.run

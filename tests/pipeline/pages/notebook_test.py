@@ -1,4 +1,4 @@
-"""What a notebook shows is text that is escaped, in lines of one width."""
+"""Cells of a notebook hold text that is escaped, in lines of one width."""
 
 import html
 

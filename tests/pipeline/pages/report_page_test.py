@@ -29,7 +29,7 @@ PARAMS = MechanismParams(
     threshold_noise_scale=0.2,
     max_batch_tokens=4000,
 )
-# What a hostile or clumsy name might hold: markup, quotes, template syntax, mathtext, a control character.
+# Contents of a hostile or clumsy name: markup, quotes, template syntax, mathtext, a control character.
 NASTY = '<script>alert("1")</script> & {{ 7*7 }} $\\frac$ [bold]x[/bold] \'"> 内科 \x07'
 VOID = {'meta', 'br', 'link', 'img', 'hr', 'input'}
 
@@ -296,13 +296,6 @@ def test_drawings_show_the_numbers() -> None:
     assert batches.split() == ['dermatology', '3', 'cardiology', '2']
 
 
-def test_drawing_of_many_labels_says_that_it_leaves_some_out() -> None:
-    made = make(plan=[GroupPlan(label=f'label {i}', batches=i + 1) for i in range(200)], counts_rho=0.0)
-    plot = report_plots.batches_plot(made)
-    assert 'label 199' in plot.svg and 'label 0' not in plot.svg
-    assert '200 labels' in plot.caption
-
-
 def shown_on_terminal(made: PrivacyReport, width: int) -> str:
     return on_terminal(functools.partial(report_terminal.render, made), width)
 
@@ -345,13 +338,6 @@ def test_a_page_without_epsilon_draws_and_promises_none(made: PrivacyReport) -> 
     assert 'weaker closed form' not in text and 'is bounded:' not in text
 
 
-def test_a_median_page_says_why_it_shows_no_number() -> None:
-    seen = plain(Page(report_page.render_html(make_clustered(MEDIAN))).text)
-    for words in ('not published', 'It says nothing of what another run', 'so it stays with the curator'):
-        assert words in seen
-    assert 'ex-post' in shown_on_terminal(make_clustered(MEDIAN), 100)
-
-
 def folded(text: str) -> tuple[int, int]:
     """Table rows outside of and inside `<details>`."""
     inside = sum(block.count('<tr>') for block in re.findall(r'<details>.*?</details>', text, flags=re.S))
@@ -369,12 +355,6 @@ def test_table_of_groups_is_summed_by_label_and_folded(labels: int, kept: int) -
     assert f'label 0 {kept} {kept * (kept + 1) // 2:,} {total:,}' in seen
 
 
-def test_many_labels_are_folded() -> None:
-    made = make(plan=[GroupPlan(label=f'label {i}', batches=i + 1) for i in range(200)], counts_rho=0.0)
-    text = report_page.render_html(made)
-    assert 'The other 176 labels' in text and folded(text)[1] >= 176
-
-
 def test_released_sizes_are_drawn_largest_first_with_the_batch_size() -> None:
     plot = report_plots.sizes_plot(make_clustered())
     assert '240 groups' in plot.caption
@@ -385,19 +365,6 @@ def test_released_sizes_are_drawn_largest_first_with_the_batch_size() -> None:
     assert '64' not in Page(narrow).text.split()
     # In any order of the groups the drawing is the same.
     assert page_lib.sorted_sizes('sizes', [20, -3, 90_000], expected=64, x_name='Clusters') == wide
-
-
-def test_released_sizes_of_few_labels_bear_their_names() -> None:
-    assert Page(report_plots.sizes_plot(make()).svg).text.split() == [
-        'dermatology',
-        '771',
-        'cardiology',
-        '493',
-    ]
-    none = make(plan=[GroupPlan(label=name, batches=1, noisy_count=-5) for name in 'ab'])
-    assert Page(report_plots.sizes_plot(none).svg).text.split() == ['b', '-5', 'a', '-5']
-    many = make(plan=[GroupPlan(label=f'label {i}', batches=1, noisy_count=i) for i in range(25)])
-    assert 'Labels, largest first' in report_plots.sizes_plot(many).svg
 
 
 def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> None:
@@ -412,29 +379,6 @@ def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> No
     plot = report_plots.centers_plot(many, names)
     assert 'label 7' in plot.svg and 'label 8' not in plot.svg
     assert 'The first 8 of 12 labels' in plot.caption
-
-
-def test_clusters_are_counted_on_the_terminal() -> None:
-    assert 'in 240 clusters; label 0: 1,830 batches' in ' '.join(
-        shown_on_terminal(make_clustered(), 140).split()
-    )
-
-
-def test_a_charged_run_shows_what_all_runs_cost_together() -> None:
-    made = make_charged(3)
-    assert made.ledger is not None
-    epsilon, rho = (report.format_up(value) for value in (made.ledger.epsilon_after, made.ledger.rho_after))
-    seen = plain(Page(report_page.render_html(made)).text)
-    assert f'Runs on visits so far 3 ε of all of them, at δ = 10-5 {epsilon} ρ of all of them {rho}' in seen
-    terminal = ' '.join(shown_on_terminal(made, 140).split())
-    assert (
-        f'This run and the 2 before it on visits in the ledger: together ε = {epsilon} at δ = 1e-5'
-        in terminal
-    )
-    assert f'ρ = {rho} of 2.' in terminal
-    assert 'This run, the first on visits' in ' '.join(shown_on_terminal(make_charged(1), 140).split())
-    assert 'charged to no ledger' in shown_on_terminal(make(), 140)
-    assert 'of all of them' not in report_page.render_html(make())
 
 
 def test_a_label_goes_by_its_value_and_its_words() -> None:

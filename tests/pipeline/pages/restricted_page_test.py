@@ -145,18 +145,6 @@ def test_records_that_equal_a_reference_text_are_counted_where_there_is_one() ->
     assert 'reference text' not in Page(restricted_page.render_restricted_page(MEAN)).text
 
 
-def test_pictures_are_those_of_the_paper_where_there_are_losses() -> None:
-    def titles(restricted: RestrictedReport) -> list[str]:
-        text = restricted_page.render_restricted_page(restricted)
-        return re.findall(r'<figcaption><strong>([^<]*)', text)
-
-    sizes = ['True sizes of batches', 'True sizes of clusters']
-    assert titles(MEDIAN) == ['Loss by batch', 'Loss by place in the example', *sizes]
-    assert titles(MEAN) == sizes
-    assert titles(ONE_BATCH) == ['Loss by batch', 'True sizes of batches']
-    assert 'ε of the run' not in restricted_page.render_restricted_page(MEAN)
-
-
 def test_page_holds_what_contexts_spent() -> None:
     seen = plain(Page(restricted_page.render_restricted_page(INDIVIDUAL)).text)
     for words in (
@@ -171,29 +159,6 @@ def test_page_holds_what_contexts_spent() -> None:
     assert 'No context ever sat out.' in empty
 
 
-def test_pictures_of_spending_stand_where_there_is_some() -> None:
-    def titles(restricted: RestrictedReport) -> list[str]:
-        text = restricted_page.render_restricted_page(restricted)
-        return re.findall(r'<figcaption><strong>([^<]*)', text)
-
-    assert titles(INDIVIDUAL)[:3] == ['Contexts that vote', 'What contexts spent', 'True sizes of batches']
-    assert titles(NO_CONTEXTS)[:2] == ['Contexts that vote', 'True sizes of batches']
-    # A picture of the figures, and not of others.
-    later = dataclasses.replace(SPENDING, share_voting=(1.0, 1.0, 1.0, 1.0, 0.25))
-    assert restricted_page.voting_plot(later).svg != restricted_page.voting_plot(SPENDING).svg
-    less = dataclasses.replace(SPENDING, share_spent_deciles=(0.0,) * 11)
-    assert restricted_page.spent_plot(less).svg != restricted_page.spent_plot(SPENDING).svg
-
-
-def test_places_without_private_tokens_are_no_zeros_in_the_picture() -> None:
-    with_gap = restricted_page.place_losses_plot(LOSSES)
-    as_zero = dataclasses.replace(
-        LOSSES,
-        loss_by_place=tuple(dataclasses.replace(place, tokens=1) for place in LOSSES.loss_by_place),
-    )
-    assert with_gap.svg != restricted_page.place_losses_plot(as_zero).svg
-
-
 @pytest.mark.parametrize('sizes', [[0], [5, 5, 5], [0, 1], list(range(0, 900, 7))])
 def test_every_batch_is_in_the_histogram_of_sizes(sizes: list[int]) -> None:
     restricted = dataclasses.replace(
@@ -203,7 +168,3 @@ def test_every_batch_is_in_the_histogram_of_sizes(sizes: list[int]) -> None:
     assert caption.startswith(f'{len(sizes)} batches, {min(sizes)} to {max(sizes)} contexts')
     counts, edges = restricted_page.size_histogram(sizes)
     assert counts.sum() == len(sizes) and len(edges) == len(counts) + 1 <= 32
-
-
-def test_page_is_the_same_each_time() -> None:
-    assert restricted_page.render_restricted_page(MEDIAN) == restricted_page.render_restricted_page(MEDIAN)

@@ -79,7 +79,7 @@ def test_a_percentage_stays_a_bound(near: float, up: bool) -> None:
 
 
 def sums(made: PrivacyReport) -> dict[str, str]:
-    """What several releases add up to: what is read, and its epsilon."""
+    """Sums of several releases: what is read, and its epsilon."""
     row = r'<th scope="row">([^<]*)</th><td class="number">([\d.]+)</td>'
     return dict(re.findall(row, report_page.render_html(made)))
 
@@ -173,7 +173,7 @@ def test_published_values_have_a_year_a_source_and_a_unit() -> None:
         assert (row.adds_up_over is None) == (not re.search(r'day|month', row.protects)), row.protects
         year = re.search(r'\b(20\d\d)\b', row.source)
         assert year and int(year[1]) >= row.year
-    # What may be compared with a release comes before what adds up day by day.
+    # Values for all time come before those that add up day by day.
     assert [row.adds_up_over is None for row in found] == sorted(
         (row.adds_up_over is None for row in found), reverse=True
     )

@@ -1,7 +1,6 @@
 """The step that decodes a batch only where it is not finished."""
 
 import dataclasses
-import os
 import pathlib
 
 import apache_beam as beam
@@ -99,11 +98,4 @@ def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:
     """The counterpart of the test above, which would pass if nothing were ever decoded."""
     batch_files.write_batch(work_dir, str(BATCHES[0].batch_id), [])
     with pytest.raises(Exception, match='no-such-checkpoint'), pipeline() as root:
-        _ = root | beam.Create(BATCHES) | GenerateText(NO_MODEL, work_dir)
-
-
-@pytest.mark.run
-def test_a_key_that_others_could_read_is_refused(work_dir: str) -> None:
-    os.chmod(pathlib.Path(work_dir, 'run.key'), 0o644)
-    with pytest.raises(Exception, match='chmod 600'), pipeline() as root:
         _ = root | beam.Create(BATCHES) | GenerateText(NO_MODEL, work_dir)

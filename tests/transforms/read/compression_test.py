@@ -67,7 +67,7 @@ def test_a_broken_stream_rejects_its_rest_once(tmp_path: pathlib.Path, suffix: s
         assert len(texts) > 1_000
 
 
-# What each codec makes of many blank rows: a file of some hundred kilobytes at the most.
+# Blank rows, which each codec makes a file of some hundred kilobytes at the most.
 ROWS, ROW = 40_000, b'{"text": "x"}' + b' ' * 2_000 + b'\n'
 
 

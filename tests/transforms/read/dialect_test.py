@@ -23,7 +23,7 @@ ODD = ',;|\t"\r\n\0é\u010a\u0a0a\u0a00\ufeff\U0001f600'
 
 
 def written(rows: list[tuple[str, ...]], delimiter: str, encoding: str) -> bytes:
-    """What Python's own writer makes of them; 'utf-16' and 'utf-8-sig' begin with a mark."""
+    """The rows by Python's own writer; 'utf-16' and 'utf-8-sig' begin with a mark."""
     file = io.StringIO(newline='')
     csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(rows)
     return file.getvalue().encode(encoding)

@@ -1,4 +1,4 @@
-"""Which files are read, and what is refused before any work."""
+"""Files that are read, and what is refused before any work."""
 
 import gzip
 import itertools
@@ -97,7 +97,7 @@ def test_folders_that_share_a_file_are_refused(
         with pytest.raises(ValueError, match='share no file') as caught:
             read.list_input(','.join(pair))
         assert '.txt' not in str(caught.value)
-    # What a glob matches in a folder of texts is named after persons.
+    # Matches of a glob in a folder of texts are named after persons.
     for pattern in ('g,g/pos/*', 'g/pos/*,g'):
         with pytest.raises(RestrictedError, match='share no file') as restricted:
             read.list_input(pattern)

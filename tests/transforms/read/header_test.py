@@ -18,21 +18,6 @@ def names_of(path: pathlib.Path, dialect: Dialect = Dialect()) -> list[str]:  # 
     return list(read_header(str(path), dialect).columns)
 
 
-@pytest.mark.parametrize('delimiter', [',', ';', '\t', '|'])
-@pytest.mark.parametrize(
-    'encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1252']
-)
-def test_the_header_line_of_csv_and_what_a_run_needs_to_read_it(
-    tmp_path: pathlib.Path, delimiter: str, encoding: str
-) -> None:
-    path = tmp_path / 'records.csv'
-    path.write_bytes(f'Größe, in cm{delimiter}note\n1{delimiter}2\n'.replace(', in', ' in').encode(encoding))
-    header = read_header(str(path), Dialect())
-    assert header.columns == ('Größe in cm', 'note')
-    # With this dialect the file has its columns.
-    assert check_input(str(path), RecordFields(text='note', label='Größe in cm', dialect=header.dialect))
-
-
 def test_an_index_without_a_name_is_no_column(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'a.csv').write_text(',note,ward\n0,x,y\n')
     assert names_of(tmp_path / 'a.csv') == ['note', 'ward']
@@ -77,15 +62,6 @@ def test_a_header_without_names_is_refused_and_not_quoted(tmp_path: pathlib.Path
     with pytest.raises(ValueError, match='Expected a header that names each column once') as error:
         names_of(tmp_path / 'h.csv')
     assert 'Zyxquortle' not in str(error.value)
-
-
-def test_a_damaged_file_of_a_format_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / 'd.parquet').write_bytes(b'PAR1')
-    with pytest.raises(ValueError, match='Expected a Parquet file'):
-        names_of(tmp_path / 'd.parquet')
-    (tmp_path / 'e.txt').write_text('x')
-    with pytest.raises(ValueError, match='Expected a file ending in'):
-        names_of(tmp_path / 'e.txt')
 
 
 # --- Other places ---------------------------------------------------------------------

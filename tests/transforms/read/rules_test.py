@@ -53,7 +53,7 @@ def test_any_label_is_read_as_it_comes_and_needs_a_column() -> None:
             RecordRules(fields=fields, labels=labels, any_label=True)
 
 
-# What a database, Arrow, JSON, a workbook and CSV can give, and numbers of more digits than Python writes.
+# Values of a database, Arrow, JSON, a workbook and CSV, and numbers of more digits than Python writes.
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(600, 6_000).map(lambda digits: 10**digits)
     | st.floats() | st.decimals() | st.sampled_from([decimal.Decimal('sNaN'), decimal.Decimal('-1e999999')])

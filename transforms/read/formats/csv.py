@@ -19,7 +19,7 @@ from transforms.read.rules import Reason, RecordFields, Table, is_utf8
 
 # Records of a file without a header row that show how many columns it has.
 _ROWS_LOOKED_AT = 1000
-# Of lines that are read again, at a time.
+# Bytes of lines that are read again, at a time.
 _PIECE_BYTES = 64 * 2**10
 # The values of a row, or why it has none, and its bytes in UTF-8.
 CsvRow = tuple[list[str] | Reason, bytes]
@@ -39,7 +39,7 @@ class Csv(Format):
     def open(
         self, file: BinaryIO, codec: str | None, fields: RecordFields
     ) -> tuple[Layout, Iterator[CsvRow]]:
-        """How the file is written, and its rows with the header row, before columns are chosen."""
+        """The form of the file, and its rows with the header row, before columns are chosen."""
         return csv_file(decompressed(file, codec), fields, self._delimiters)
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
@@ -167,12 +167,6 @@ def csv_rows(
 
     A line is read again once at most. Within quotes it has them in pairs, and read anew it closes what it
     opens. So the work grows with the file as memory does with its longest row.
-
-    Args:
-        chunks: The content.
-        delimiter: One character.
-        quoting: As of `Dialect`.
-        line_end: As of `Layout`. A carriage return elsewhere outside quotes makes a row malformed.
     """
     # This limit is global to the process. MAX_ROW_BYTES bounds the rows instead.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
@@ -201,7 +195,7 @@ def csv_rows(
 def csv_file(
     chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
 ) -> tuple[Layout, Iterator[CsvRow]]:
-    """How a CSV file is written, and its rows, streamed, the header row first if it has one.
+    """The form of a CSV file, and its rows, streamed, the header row first if it has one.
 
     Raises:
         CorruptStream: The damage is in the first line.
@@ -253,7 +247,7 @@ def csv_records(
 
 
 def has_width(row: Sequence[str], header: Sequence[str]) -> bool:
-    """Whether a row has the columns of the header; empty fields after them are of no column."""
+    """True if a row has the columns of the header; empty fields after them are of no column."""
     if len(row) == len(header):  # as almost all rows
         return True
     return len(row) >= len(dialect_lib.named(header)) and not any(row[len(header) :])

@@ -85,7 +85,7 @@ class Excel(Format):
 def _reason(values: Mapping[str, object], fields: RecordFields) -> Reason | None:
     """Why a row is none that can be read."""
     for name, cell in values.items():
-        # What is too long is not there as a whole, for whoever wants all columns.
+        # A value that is too long is not there as a whole, for a reader of all columns.
         if isinstance(cell, Unread) and (name in fields.names or cell.reason is Reason.TOO_LONG):
             return cell.reason
     return None
@@ -128,7 +128,7 @@ def _sheet(data: bytes, table: Table, path: str = '') -> Sheet:
         RestrictedError: None is named and several are not empty, or the one that is named is not there.
     """
     with warnings.catch_warnings():
-        # Of what a workbook has beyond values.
+        # Warnings of parts of a workbook beyond values.
         warnings.simplefilter('ignore')
         sheets = Workbook(data).sheets
     if table.sheet is not None:

@@ -15,7 +15,7 @@ WHOLE = -1
 
 
 class Format(abc.ABC):
-    """How a file is read. It has no state. Any content is fine: a bad row is a `Reason` and no error.
+    """A reader of files. It has no state. Any content is fine: a bad row is a `Reason` and no error.
 
     Attributes:
         is_text: Whether the file may be compressed as a whole.
@@ -37,13 +37,6 @@ class Format(abc.ABC):
         self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields, *, whole: bool = False
     ) -> Iterator[RawRow]:
         """The rows of one part, streamed, in the file's order.
-
-        Args:
-            file: The open file at its beginning, not decompressed.
-            codec: The codec that compresses it; None: it is not compressed.
-            part: One of `parts`.
-            fields: The columns that are needed; a row may have more.
-            whole: Whether every column that has a name is needed.
 
         Raises:
             CorruptStream: After all rows before the damage.
@@ -70,5 +63,5 @@ class Format(abc.ABC):
         return None if found is None else (tuple(sorted(found)), dialect)
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
-        """What to do if `fields` are missing among the columns. The text quotes nothing of the file."""
+        """The remedy where `fields` are missing among the columns. The text quotes nothing of the file."""
         return 'Name the columns as the file does; for CSV without a header row, give numbers from 0.'

@@ -19,7 +19,7 @@ from transforms.read.dialect import text_of
 from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import Reason, RecordFields, is_utf8
 
-# How much of a file is read to find its columns.
+# Bytes of a file that are read to find its columns.
 _PEEK_BYTES = 256 * 2**10
 # Brackets, and strings, which may hold some; one without an end goes as far as the text.
 _MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}]', re.DOTALL)
@@ -160,7 +160,7 @@ def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _spans_lines(text: str, is_cut: bool) -> bool:
-    """Whether a file begins with JSON values over several lines, and nothing there is a row of one line.
+    """True if a file begins with JSON values over several lines, and nothing there is a row of one line.
 
     A bad row may look like the first line of such a value. Good rows after it tell: one object after another
     is within no value, and by itself a value of one line. The text begins with a character that is not blank;
@@ -317,7 +317,7 @@ def _skip_space(text: str, place: int) -> int:
 
 
 def _end_of_value(text: str, place: int) -> int:
-    """Where the brackets are closed that a value begins with; the end of the text where they are not."""
+    """The place where the first brackets of a value are closed; the end of the text where they are not."""
     if text[place] in '{[':
         depth = 0
         for mark in _MARKS.finditer(text, place):

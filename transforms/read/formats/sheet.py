@@ -28,7 +28,7 @@ _MAX_PART_BYTES = 8 * 2**20
 _MAX_TOKEN_BYTES = 2**20
 _MAX_DEPTH = 100
 _CHUNK_BYTES = 64 * 2**10
-# What a cell or a text takes beside its characters.
+# Memory of a cell or a text beside its characters.
 _OVERHEAD_BYTES = 64
 _NAMESPACE = 'http://schemas.openxmlformats.org/spreadsheetml/2006/main '
 _COLUMN = re.compile(r'([A-Za-z]{1,3})[0-9]*')
@@ -57,7 +57,6 @@ class Sheet:
     """A sheet of a workbook.
 
     Attributes:
-        title: Its name.
         is_visible: Whether it is shown.
     """
 
@@ -94,7 +93,7 @@ class Workbook:
         from openpyxl.styles.stylesheet import apply_stylesheet
 
         reader = ExcelReader(io.BytesIO(data), read_only=True, keep_links=False)
-        # What it has opened has no limits.
+        # The archive that it has opened has no limits.
         reader.archive.close()
         self.archive = reader.archive = _Archive(io.BytesIO(data))
         reader.read_manifest()
@@ -132,7 +131,7 @@ class _Archive(zipfile.ZipFile):
     """A zip file whose files are streamed, or are small."""
 
     def open(self, name: Any, mode: Any = 'r', *args: Any, **options: Any) -> IO[bytes]:
-        # Of these two alone is what one read gives bounded; Excel writes no other.
+        # These two alone bound what one read gives; Excel writes no other.
         if self.getinfo(str(name)).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError('Expected files of a workbook that are deflated or stored. Save it again.')
         return super().open(name, mode, *args, **options)
@@ -140,7 +139,7 @@ class _Archive(zipfile.ZipFile):
     def read(self, name: Any, pwd: bytes | None = None) -> bytes:
         found = bytearray()
         with self.open(name) as file:
-            # What the directory says of the size may be wrong.
+            # The size in the directory may be wrong.
             while chunk := file.read(_CHUNK_BYTES):
                 found += chunk
                 if len(found) > _MAX_PART_BYTES:

@@ -355,7 +355,7 @@ def _filled(connection: sa.Connection, sql: str, query: str) -> str:
 
 
 def _of_query(error: sa.exc.DBAPIError) -> str:
-    """What a database says of a query before it has read a row."""
+    """A database's words on a query before it has read a row."""
     if (state := getattr(error.orig, 'sqlstate', None)) is None:
         return ' '.join(str(error.orig).split()) if isinstance(error.orig, sqlite3.Error) else _kind(error)
     # Syntax, unknown names and missing rights. Others may come from a row.

@@ -91,7 +91,7 @@ class Dataset(Source):
         return digest.hexdigest()
 
     def files(self, place: str) -> Iterator[str]:
-        # Of all splits: which one is read is not known here.
+        # Files of all splits: which one is read is not known here.
         path = place.removeprefix(places.DATASET).rstrip('/')
         if os.path.isdir(path):
             for folder, _, names in os.walk(path):
@@ -156,11 +156,7 @@ def _files(place: str, table: Table) -> tuple[list[str], str]:
 
 
 def _refuse_elsewhere(names: Sequence[str], file: str, place: str) -> None:
-    """Refuses a data set that names what does not lie in its own folder.
-
-    Raises:
-        ValueError: See above.
-    """
+    """Refuses a data set that names what does not lie in its own folder."""
     if elsewhere := [name for name in names if posixpath.basename(name) != name or name in ('', '.', '..')]:
         raise ValueError(
             f'Expected {file} to name what lies in its own folder, got names={elsewhere} in input={place!r}. '
@@ -230,7 +226,7 @@ def _load(name: str, place: str, split: str | None) -> tuple[list[str], str]:
         datasets.disable_progress_bars()
         loaded = datasets.load_dataset('/'.join([owner, *rest[:1]]), configuration)
     except (OSError, ValueError) as error:
-        # Of the Hub, or of names and configurations: no row is quoted by these.
+        # Errors of the Hub, or of names and configurations, quote no row.
         reason = ' '.join(str(error).split())
     except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote records
         reason = type(error).__name__

@@ -25,7 +25,7 @@ from transforms.read.sources.source import Part, Source, content_digest
 
 TEXT, LABEL, ID = COLUMNS = ('text', 'label', 'id')
 _ENDING = '.txt'
-# What the system says of a name behind which no file is that may be read.
+# Errors of the system for a name behind which no file is that may be read.
 _NO_FILE = frozenset(
     {
         errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG,
@@ -156,7 +156,7 @@ def _names(place: str) -> Iterator[str]:
             yield from (_way(path, place) for path in paths)
         yield from (_way(path, place) for path in closed)
         return
-    # What Beam takes for a pattern stands for itself here.
+    # Characters of a pattern stand for themselves here.
     quoted = ''.join(f'[{character}]' if character in '*?[' else character for character in place)
     (match,) = FileSystems.match([quoted + '**'])
     for metadata in match.metadata_list:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from transforms.read.formats.format import RawRow
 from transforms.read.rules import RecordFields, Table
 
-# What one worker reads at a time: a value that can be pickled, and that may be private.
+# The part that one worker reads at a time: a value that can be pickled, and that may be private.
 Part = Any
 _CHUNK_BYTES = 2**20
 
@@ -22,7 +22,7 @@ def content_digest(file: BinaryIO) -> bytes:
 
 
 class Source(abc.ABC):
-    """How a place is read. It has no state: workers read what the launcher has looked at.
+    """A reader of places. It has no state: workers read what the launcher has looked at.
 
     Attributes:
         header_remedy: What to do about a header that does not name each column once.
@@ -32,7 +32,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def owns(self, place: str) -> bool:
-        """Whether a place is of this kind."""
+        """True if a place is of this kind."""
 
     @abc.abstractmethod
     def look(self, place: str) -> None:
@@ -73,5 +73,5 @@ class Source(abc.ABC):
         yield from ()
 
     def name(self, place: str, part: Part) -> str:
-        """What the curator's list of rejected rows calls the part; restricted."""
+        """The name of the part in the curator's list of rejected rows; restricted."""
         return place.rstrip('/').rpartition('/')[2]

@@ -16,11 +16,6 @@ from transforms.read.formats import json as json_lib
 from transforms.read.rules import REJECTION_BYTES
 
 
-def test_json_lines_without_an_array_may_be_called_json(tmp_path: pathlib.Path) -> None:
-    data = b' \n{"text": "a"}\n["b"]\n'
-    assert read_bytes(tmp_path, 'a.json', data, TEXT) == (['a'], [(Reason.MALFORMED, 1, b'["b"]\n')])
-
-
 @pytest.mark.parametrize('data', [b'', b'\n', b'[]', b' [ ] '])
 def test_an_empty_file_holds_no_record(tmp_path: pathlib.Path, data: bytes) -> None:
     assert read_bytes(tmp_path, 'a.json', data, TEXT) == ([], [])
@@ -98,12 +93,7 @@ def test_a_number_of_any_length_in_another_column_rejects_no_row(tmp_path: pathl
     assert read_bytes(tmp_path, 'a.json', b'[' + row + b']', TEXT) == (['x'], [])
 
 
-def test_a_text_of_the_longest_length_is_kept(tmp_path: pathlib.Path) -> None:
-    texts, rejected = read_bytes(tmp_path, 'a.jsonl', b'{"text": "' + b'x' * 100_000 + b'"}', TEXT)
-    assert (len(texts[0]), rejected) == (100_000, [])
-
-
-# What may stand in the first line of a file of lines and look like an array's beginning.
+# First lines of files of lines that look like an array's beginning.
 BAD_FIRST_LINES = [
     '[1]', '[1', '[', '[[', '[]', '[1,', '[{"text": 1', '[{"text": "open', '["a", {"b":', '[1] 2', '["\\',
     '[tru', '[[1], [', '\ufeff[1]', '  [1]', '[' * 100_000, '[' + '9' * 5_000 + ']', '[1]\x0b',
@@ -175,7 +165,7 @@ def test_an_array_is_read_element_by_element_whatever_the_chunks(
 
 @pytest.mark.parametrize('separator', [', ', ',\n'])
 def test_an_array_is_never_held_whole(separator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an array of 20 MB, on one line or on many, what is read ahead stays near the bound."""
+    """An array of 20 MB, on one line or on many, is read ahead near the bound alone."""
     monkeypatch.setattr(lines, 'MAX_ROW_BYTES', 100_000)
     row = json.dumps({'text': 'x' * 2_000})
     fed = 0

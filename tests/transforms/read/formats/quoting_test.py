@@ -17,7 +17,7 @@ from transforms.read.formats import csv as csv_lib
 from transforms.read.formats.csv import csv_rows
 
 QUOTED = [DOUBLE, BACKSLASH]
-# Of an ill-formed row.
+# An ill-formed row.
 BAD = None
 Row = list[str] | None
 
