@@ -60,7 +60,7 @@ MINILM = ['tokenizers>=0.22,<1', *JAX]
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 # Data sets of the Hugging Face Hub by their names; those on disk need nothing.
 DATASETS = ['datasets>=4,<6']
-# What a notebook shows: progress, and a corpus as a data set or a frame (docs/python.md).
+# A notebook's displays: progress, and a corpus as a data set or a frame (docs/python.md).
 NOTEBOOK = [*DATASETS, 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
 ALL = sorted({*GEMMA, *ENDPOINT, *GCP, *MINILM, *EVALUATE, *NOTEBOOK})
 TEST = [
