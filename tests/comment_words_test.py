@@ -21,8 +21,9 @@ FILES = [
 def openings(source: str) -> Iterator[tuple[int, str]]:
     """(line, first line) of each docstring, and of each comment or block of comments."""
     for node in ast.walk(ast.parse(source)):
-        has_one = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if has_one and (docstring := ast.get_docstring(node)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if docstring := ast.get_docstring(node):
             yield getattr(node, 'lineno', 1), docstring.partition('\n')[0]
     before = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -45,5 +46,5 @@ def test_comments_begin_with_their_noun(room: str) -> None:
 
 
 def test_a_riddle_is_told() -> None:
-    source = '"""Module."""\n# A noun.\n# Of a second line.\n\nx = 1  # How much.\ndef f():\n    """What it is."""\n'
+    source = '# A noun.\n# Of a second line.\n\nx = 1  # How much.\ndef f():\n    """What it is."""\n'
     assert [text for _, text in openings(source) if HIDES.match(text)] == ['What it is.', 'How much.']
