@@ -107,7 +107,9 @@ def read_facts[Facts: BatchFacts](work_dir: str, batch_id: str, kind: type[Facts
     make: Callable[..., Facts] = kind
     try:
         values = json.loads(data)
-        return make(**{name: tuple(of) if isinstance(of, list) else of for name, of in values.items()})
+        return make(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        )
     except (AttributeError, RecursionError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the facts.

@@ -120,7 +120,7 @@ def recluster(
     The clustering says which, in the order of `labels`. A record of an undeclared label joins no group, so it
     gets no cluster.
     """
-    found = [dataclasses.replace(record, embedding=None, cluster=None) for record in records]
+    clustered = [dataclasses.replace(record, embedding=None, cluster=None) for record in records]
     for label, kept in zip(labels, clustering.kept, strict=True):
         places = [place for place, record in enumerate(records) if record.label == label]
         if places:
@@ -128,8 +128,8 @@ def recluster(
                 [np.frombuffer(records[place].embedding or b'', _EMBEDDING) for place in places]
             )
             for place, cluster in zip(places, centers.nearest(vectors, kept), strict=True):
-                found[place] = dataclasses.replace(found[place], cluster=int(cluster))
-    return found
+                clustered[place] = dataclasses.replace(clustered[place], cluster=int(cluster))
+    return clustered
 
 
 class _Blocks(Together[Record, Record], abc.ABC):

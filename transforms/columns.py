@@ -52,10 +52,10 @@ class Columns:
         """The same with a column for each attribute after that of the label; itself if there are none."""
         if not names or 'label' not in self.schema.names:
             return self
-        found = self
+        columns = self
         for name in reversed(names):  # each is inserted before those that are there
-            found = found._with_text(name, 'The value of this attribute in the label.')
-        return dataclasses.replace(found, attributes=tuple(names))
+            columns = columns._with_text(name, 'The value of this attribute in the label.')
+        return dataclasses.replace(columns, attributes=tuple(names))
 
     def _with_text(self, name: str, meaning: str) -> 'Columns':
         """The same with one more column of texts after that of the label."""
@@ -72,5 +72,5 @@ class Columns:
         added = {LABEL_WORDS: self.label_words.get(row.label)} if self.label_words else {}
         if self.attributes:
             added |= zip(self.attributes, attributes.values_of(row.label), strict=True)
-        own = (name for name in self.schema.names if name not in added)
-        return {name: getattr(row, name) for name in own} | added
+        names = (name for name in self.schema.names if name not in added)
+        return {name: getattr(row, name) for name in names} | added

@@ -100,15 +100,15 @@ def draw_conditions(
         return Conditions(fields=fields, cells=cells, noisy_counts=by_label, rho=rho).to_json()
 
     path = FileSystems.join(work_dir, CONDITIONS)
-    found = Conditions.from_json(draw_once(path, draw))
-    if (found.fields, found.cells, len(found.noisy_counts), found.rho) != (fields, cells, len(labels), rho):
+    drawn = Conditions.from_json(draw_once(path, draw))
+    if (drawn.fields, drawn.cells, len(drawn.noisy_counts), drawn.rho) != (fields, cells, len(labels), rho):
         raise ValueError(
-            f'Expected the conditions of this run, got path={path!r} with fields={found.fields!r}, '
-            f'cells={len(found.cells)}, labels={len(found.noisy_counts)}, rho={found.rho!r}, not '
+            f'Expected the conditions of this run, got path={path!r} with fields={drawn.fields!r}, '
+            f'cells={len(drawn.cells)}, labels={len(drawn.noisy_counts)}, rho={drawn.rho!r}, not '
             f'fields={fields!r}, cells={len(cells)}, labels={len(labels)}, rho={rho!r}. '
             'Resume with the settings that the run began with, or start a new run in a fresh work directory.'
         )
-    return found
+    return drawn
 
 
 def with_conditions(plan: BatchPlan, conditions: Conditions) -> BatchPlan:

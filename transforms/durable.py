@@ -163,8 +163,8 @@ def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
         except FileNotFoundError:
             return True
     else:
-        found = FileSystems.match([FileSystems.join(literal(folder), '**')])[0].metadata_list
-        names = [FileSystems.split(metadata.path)[1] for metadata in found]
+        files = FileSystems.match([FileSystems.join(literal(folder), '**')])[0].metadata_list
+        names = [FileSystems.split(metadata.path)[1] for metadata in files]
     return all(any(fnmatch.fnmatch(name, pattern) for pattern in besides) for name in names)
 
 
@@ -180,8 +180,8 @@ def list_files(folder: str, suffix: str) -> list[str]:
             return [entry.path for entry in os.scandir(folder) if entry.name.endswith(suffix)]
         except FileNotFoundError:
             return []
-    found = FileSystems.match([FileSystems.join(literal(folder), f'*{suffix}')])[0].metadata_list
-    return [metadata.path for metadata in found]
+    files = FileSystems.match([FileSystems.join(literal(folder), f'*{suffix}')])[0].metadata_list
+    return [metadata.path for metadata in files]
 
 
 def remove_temporaries(folder: str) -> None:

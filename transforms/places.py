@@ -54,18 +54,18 @@ def split_patterns(pattern: str) -> list[str]:
     if is_database(pattern):
         return [pattern.strip()]
     parts = pattern.split(',')
-    found, end = [], 0
+    paths, end = [], 0
     for begin, part in enumerate(parts):
         name, after = _longest(parts, begin)
         if begin >= end:
-            found.append(_path_of(part) if name is None else name)
+            paths.append(_path_of(part) if name is None else name)
             end = after
         elif after > end:
             raise ValueError(
                 f'Expected a list that can be read in one way, got input={pattern!r} with two names with a '
                 'comma that share a part. Give a ? for a comma of a name.'
             )
-    return [path for path in found if path]
+    return [path for path in paths if path]
 
 
 def _longest(parts: Sequence[str], begin: int) -> tuple[str | None, int]:
@@ -239,13 +239,15 @@ def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str
     The driver would go on without TLS where a server, or whoever answers for it, offers none. What the URL,
     PGSSLMODE or a service file says goes before it.
     """
-    own: dict[str, str | int] = {} if 'connect_timeout' in query else {'connect_timeout': CONNECT_SECONDS}
+    arguments: dict[str, str | int] = (
+        {} if 'connect_timeout' in query else {'connect_timeout': CONNECT_SECONDS}
+    )
     named = [host, query.get('host'), query.get('hostaddr'), os.environ.get('PGHOST')]
     hosts = ','.join(str(one) for one in named if one).split(',')
     is_chosen = {'sslmode', 'service'} & query.keys() or {'PGSSLMODE', 'PGSERVICE'} & os.environ.keys()
     if not is_chosen and not all(map(_is_here, hosts)):
-        own['sslmode'] = 'require'
-    return own
+        arguments['sslmode'] = 'require'
+    return arguments
 
 
 def _is_here(host: str) -> bool:

@@ -73,7 +73,7 @@ def check_text_flags(
 
     A flag that nobody gave is None, and `quoting` is 'double'.
     """
-    given = [
+    flags = [
         (name, value, is_kind, kind)
         for name, value, is_kind, kind in (
             ('delimiter', delimiter, places.may_be_csv, 'CSV files'),
@@ -83,8 +83,8 @@ def check_text_flags(
         if value is not None
     ]
     # Paths are looked up where it matters alone: a URL with a comma loads a library.
-    parts = [part for place in read for part in places.split_patterns(place)] if given else []
-    for name, value, is_kind, kind in given:
+    parts = [part for place in read for part in places.split_patterns(place)] if flags else []
+    for name, value, is_kind, kind in flags:
         if parts and not any(map(is_kind, parts)):
             raise ValueError(
                 f'Expected {name} with {kind}, got {name}={value!r}, input={",".join(parts)!r}. Leave it out.'

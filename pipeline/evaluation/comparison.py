@@ -58,18 +58,18 @@ def equal_size(corpus: Texts, real: Texts, *, least: int, most: int) -> int:
     return min(size, most)
 
 
-def check_known(sources: Sources, of: Texts) -> None:
+def check_known(sources: Sources, source: Texts) -> None:
     """Checks that the embedder knows the language of the texts.
 
     Raises:
         NotDefined: More than `MAX_UNKNOWN` of the texts have no word that the embedder knows, as with
             TF-IDF of one language on texts in another.
     """
-    unknown = 1 - sources.vectors(of).any(axis=1).mean()
+    unknown = 1 - sources.vectors(source).any(axis=1).mean()
     if unknown > MAX_UNKNOWN:
         raise NotDefined(
-            f'The embedder {sources.embedder.name!r} knows no word of {unknown:.0%} of {of.name}, more than '
-            f'{MAX_UNKNOWN:.0%}: their vectors would be the same. Give an embedder of their language.'
+            f'The embedder {sources.embedder.name!r} knows no word of {unknown:.0%} of {source.name}, more '
+            f'than {MAX_UNKNOWN:.0%}: their vectors would be the same. Give an embedder of their language.'
         )
 
 
@@ -91,9 +91,9 @@ def one_thread() -> Iterator[None]:
 
 def embedder_settings(sources: Sources) -> dict[str, Setting]:
     """The embedder that made the vectors."""
-    own = sources.embedder
-    model = {} if own.model is None else {'embedder_model': own.model}
-    return {'embedder': own.name, **model, 'embedder_fingerprint': own.fingerprint}
+    embedder = sources.embedder
+    model = {} if embedder.model is None else {'embedder_model': embedder.model}
+    return {'embedder': embedder.name, **model, 'embedder_fingerprint': embedder.fingerprint}
 
 
 def library_versions(*names: str) -> dict[str, Setting]:

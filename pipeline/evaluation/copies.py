@@ -58,7 +58,7 @@ class Copies(Measure):
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         corpus, targets = words.read_with_baseline(sources)
-        if not all(len(of.ids) for of in (corpus, *(target.texts for target in targets))):
+        if not all(len(source.ids) for source in (corpus, *(target.texts for target in targets))):
             raise NotDefined('No text of one of the sources has a word.')
         progress(1, 2)
         distinct = {id(target.texts): target.texts for target in targets}
@@ -118,45 +118,45 @@ def longest_runs(ones: WordedTexts, targets: Sequence[WordedTexts]) -> list[Long
 
     Exact. For w words, time is w log w times the logarithm of the longest run.
     """
-    ends = np.cumsum([len(of.ids) + len(of) for of in (ones, *targets)])
+    ends = np.cumsum([len(source.ids) + len(source) for source in (ones, *targets)])
     row = _with_ends([ones, *targets])
-    own = np.arange(ends[0])
-    levels = _levels(row, own)
+    places = np.arange(ends[0])
+    levels = _levels(row, places)
     # Place in the order of suffixes, as far as any run goes.
     order = np.argsort(levels[-1], kind='stable')
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
-    found = []
+    runs = []
     for target, start, end in zip(targets, ends[:-1], ends[1:]):
         is_target = (order >= start) & (order < end)
-        before = np.maximum.accumulate(np.where(is_target, np.arange(len(order)), -1))[positions[own]]
+        before = np.maximum.accumulate(np.where(is_target, np.arange(len(order)), -1))[positions[places]]
         after_reversed = np.maximum.accumulate(np.where(is_target[::-1], np.arange(len(order)), -1))[::-1]
-        after = (len(order) - 1 - after_reversed)[positions[own]]
+        after = (len(order) - 1 - after_reversed)[positions[places]]
         # The other side's, where there is none on a side.
         before, after = np.where(before < 0, after, before), np.where(after >= len(order), before, after)
         neighbours = np.stack([order[before], order[after]])
-        lengths = np.stack([_common(levels, own, neighbour) for neighbour in neighbours])
+        lengths = np.stack([_common(levels, places, neighbour) for neighbour in neighbours])
         nearer = lengths.argmax(axis=0)
-        found.append(_of_texts(ones, target, lengths.max(axis=0), neighbours[nearer, own] - start))
-    return found
+        runs.append(_of_texts(ones, target, lengths.max(axis=0), neighbours[nearer, places] - start))
+    return runs
 
 
 def _with_ends(sources: Sequence[WordedTexts]) -> np.ndarray:
     """Words of all texts one after another, each text closed by a number of its own, which no run crosses."""
-    words_total = max(int(of.ids.max(initial=-1)) for of in sources) + 1
+    words_total = max(int(source.ids.max(initial=-1)) for source in sources) + 1
     rows, closed = [], words_total
-    for of in sources:
-        rows.append(np.insert(of.ids, of.bounds[1:], np.arange(closed, closed + len(of))))
-        closed += len(of)
+    for source in sources:
+        rows.append(np.insert(source.ids, source.bounds[1:], np.arange(closed, closed + len(source))))
+        closed += len(source)
     return np.concatenate(rows)
 
 
-def _levels(row: np.ndarray, own: np.ndarray) -> list[np.ndarray]:
+def _levels(row: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
     """Ranks of places by the 2^j words that follow, for each j up to where no run is shared.
 
     Args:
         row: Words and ends, `[p]`.
-        own: The places of the texts that are compared with all others.
+        places: Those of the texts that are compared with all others.
 
     Returns:
         One `[p]` int32 for each j: equal for equal words, else ordered like them.
@@ -165,9 +165,9 @@ def _levels(row: np.ndarray, own: np.ndarray) -> list[np.ndarray]:
     levels = [_refined(np.zeros(len(row), np.int64), row, np.arange(len(row)))]
     while True:
         ranks = levels[-1]
-        in_own = np.zeros(len(row), bool)
-        in_own[ranks[own]] = True
-        if not in_own[ranks[len(own) :]].any():
+        in_places = np.zeros(len(row), bool)
+        in_places[ranks[places]] = True
+        if not in_places[ranks[len(places) :]].any():
             return [level.astype(np.int32) for level in levels]
         step = 1 << (len(levels) - 1)
         tied = np.flatnonzero(np.bincount(ranks)[ranks] > 1)
@@ -211,11 +211,11 @@ def _of_texts(ones: WordedTexts, target: WordedTexts, lengths: np.ndarray, place
     )
 
 
-def _run(of: WordedTexts, runs: LongestRuns, text: int) -> str:
+def _run(source: WordedTexts, runs: LongestRuns, text: int) -> str:
     """The longest run of a text, as it stands there."""
-    spans = words.spans_of(of.texts.texts[text])
+    spans = words.spans_of(source.texts.texts[text])
     start, length = int(runs.starts[text]), int(runs.lengths[text])
-    return of.texts.texts[text][spans[start][0] : spans[start + length - 1][1]] if length else ''
+    return source.texts.texts[text][spans[start][0] : spans[start + length - 1][1]] if length else ''
 
 
 def _figures(prefix: str, what: str, runs: LongestRuns, sizes: np.ndarray, better: Better) -> list[Figure]:

@@ -110,10 +110,10 @@ class Evaluation:
     def failed(self) -> tuple[str, ...]:
         """Measures that ended with an error that nobody foresaw, as 'corpus: measure'."""
         return tuple(
-            f'{result.corpus}: {found.measure}'
+            f'{result.corpus}: {measured.measure}'
             for result in self.corpora
-            for found in result.measures
-            if found.failed
+            for measured in result.measures
+            if measured.failed
         )
 
     def to_json(self) -> str:
@@ -147,8 +147,8 @@ def evaluate(
     first = corpora[0]
     results = []
     for sources in corpora:
-        found = tuple(_result(measure, sources, on_progress) for measure in measures)
-        results.append(CorpusResult(corpus=sources.corpus.name, measures=found))
+        measured = tuple(_result(measure, sources, on_progress) for measure in measures)
+        results.append(CorpusResult(corpus=sources.corpus.name, measures=measured))
     rows = {(name, role): reasons for name, role, reasons in left_out}
     read: list[tuple[str, Texts]] = [('corpus', sources.corpus) for sources in corpora]
     for role in ('records', 'test', 'public'):

@@ -91,22 +91,24 @@ class Holdout(Measure):
         progress(1, 4)
         is_record = np.arange(len(kept_records) + len(kept_test)) < len(kept_records)
         real = ((records, kept_records), (test, kept_test))
-        texts = tuple(of.texts.texts[index] for of, kept in real for index in kept.tolist())
-        corpus_sets, *real_sets = trigrams.trigram_sets([corpus, *(of.take(kept) for of, kept in real)])
+        texts = tuple(source.texts.texts[index] for source, kept in real for index in kept.tolist())
+        corpus_sets, *real_sets = trigrams.trigram_sets(
+            [corpus, *(source.take(kept) for source, kept in real)]
+        )
         by_trigrams = [trigrams.nearest(sets, corpus_sets, trigrams.jaccard) for sets in real_sets]
         progress(2, 4)
-        vectors = np.concatenate([sources.vectors(of.texts)[kept] for of, kept in real])
+        vectors = np.concatenate([sources.vectors(source.texts)[kept] for source, kept in real])
         by_embedding = _nearest_by_cosine(vectors, sources.vectors(corpus.texts))
         progress(3, 4)
         nearest = {
             'trigrams': trigrams.Nearest(
-                similarities=np.concatenate([of.similarities for of in by_trigrams]),
-                indices=np.concatenate([of.indices for of in by_trigrams]),
+                similarities=np.concatenate([side.similarities for side in by_trigrams]),
+                indices=np.concatenate([side.indices for side in by_trigrams]),
             ),
             'embedding': by_embedding,
         }
-        similarities = {name: of.similarities for name, of in nearest.items()}
-        found = holdout_test(similarities, is_record, seed=sources.seed, permutations=PERMUTATIONS)
+        similarities = {name: neighbours.similarities for name, neighbours in nearest.items()}
+        result = holdout_test(similarities, is_record, seed=sources.seed, permutations=PERMUTATIONS)
         progress(4, 4)
         shares = {name: _share_as_near(values, is_record) for name, values in similarities.items()}
         return Findings(
@@ -129,14 +131,14 @@ class Holdout(Measure):
                 Figure(
                     name='p_value',
                     label='p-value of records being nearer to the corpus than held-out texts',
-                    value=found.p_value,
+                    value=result.p_value,
                     better='higher',
                     note=_NOTE,
                 ),
                 *(
                     figure
                     for name, values in similarities.items()
-                    for figure in _figures(name, values, is_record, found)
+                    for figure in _figures(name, values, is_record, result)
                 ),
                 Figure(name='records_compared', label='Different records', value=float(len(kept_records))),
                 Figure(name='test_compared', label='Different held-out texts', value=float(len(kept_test))),
@@ -261,35 +263,35 @@ def _one_of_each_unit(sources: Sources) -> tuple[Texts, Texts, int | None]:
         return records, test, None
     both = set(records.units) & set(test.units)
     chosen = []
-    for of in (records, test):
-        assert of.units is not None
+    for source in (records, test):
+        assert source.units is not None
         first: dict[str, int] = {}
-        for index in np.random.default_rng(sources.seed).permutation(len(of)).tolist():
-            first.setdefault(of.units[index], index)
-        chosen.append(of.take(sorted(index for unit, index in first.items() if unit not in both)))
+        for index in np.random.default_rng(sources.seed).permutation(len(source)).tolist():
+            first.setdefault(source.units[index], index)
+        chosen.append(source.take(sorted(index for unit, index in first.items() if unit not in both)))
     return chosen[0], chosen[1], len(both)
 
 
 def _read(sources: Sources, records: Texts, test: Texts) -> tuple[WordedTexts, WordedTexts, WordedTexts]:
     """Corpus, and records and held-out texts in equal number."""
     corpus, *real = words.read_words([sources.corpus, records, test], seed=sources.seed)
-    records_read, test_read = (of.draw(min(map(len, real)), sources.seed) for of in real)
+    records_read, test_read = (source.draw(min(map(len, real)), sources.seed) for source in real)
     return corpus, records_read, test_read
 
 
 def _different(records: WordedTexts, test: WordedTexts) -> tuple[np.ndarray, np.ndarray, int]:
     """Indices of the first of equal texts on each side, without those on both, and how many these are."""
-    sides = [_first_of_equal(of) for of in (records, test)]
+    sides = [_first_of_equal(source) for source in (records, test)]
     both = sides[0].keys() & sides[1].keys()
     kept = [np.array([index for key, index in side.items() if key not in both], np.int64) for side in sides]
     return kept[0], kept[1], len(both)
 
 
-def _first_of_equal(of: WordedTexts) -> dict[bytes | str, int]:
+def _first_of_equal(source: WordedTexts) -> dict[bytes | str, int]:
     """The first text of each sequence of words; a text without words is its own kind."""
     first: dict[bytes | str, int] = {}
-    for index, text in enumerate(of.texts.texts):
-        row = of.ids[of.bounds[index] : of.bounds[index + 1]]
+    for index, text in enumerate(source.texts.texts):
+        row = source.ids[source.bounds[index] : source.bounds[index + 1]]
         first.setdefault(row.tobytes() if len(row) else text, index)
     return first
 
@@ -311,7 +313,7 @@ def _share_as_near(values: np.ndarray, is_record: np.ndarray) -> np.ndarray:
     return 1 - np.searchsorted(held_out, values) / len(held_out)
 
 
-def _figures(name: str, values: np.ndarray, is_record: np.ndarray, found: HoldoutTest) -> tuple[Figure, ...]:
+def _figures(name: str, values: np.ndarray, is_record: np.ndarray, result: HoldoutTest) -> tuple[Figure, ...]:
     """Figures of one similarity."""
     ranks = stats.rankdata(values)
     records, held_out = int(is_record.sum()), int((~is_record).sum())
@@ -333,13 +335,13 @@ def _figures(name: str, values: np.ndarray, is_record: np.ndarray, found: Holdou
         Figure(
             name=f'p_of_shift/{name}',
             label=f'p-value of a general shift, by {name}',
-            value=found.p_of_shift[name],
+            value=result.p_of_shift[name],
             note='By itself, not corrected for the other statistics.',
         ),
         Figure(
             name=f'p_of_top/{name}',
             label=f'p-value of records among the nearest texts, by {name}',
-            value=found.p_of_top[name],
+            value=result.p_of_top[name],
             note='The least over numbers of nearest texts, not corrected.',
         ),
     )

@@ -157,12 +157,12 @@ def _mauve(
     import mauve
 
     with comparison.one_thread(), _quiet_faiss():
-        found = mauve.compute_mauve(p_features=p_features, q_features=q_features, seed=seed, **arguments)
+        result = mauve.compute_mauve(p_features=p_features, q_features=q_features, seed=seed, **arguments)
     # Equal histograms have one point in the curve, and mauve-text sorts it with its two ends in any order:
     # it may say 0.5 or 0.75 of the same texts.
-    if np.array_equal(found.p_hist, found.q_hist):
-        return 1.0, found.divergence_curve
-    return float(found.mauve), found.divergence_curve
+    if np.array_equal(result.p_hist, result.q_hist):
+        return 1.0, result.divergence_curve
+    return float(result.mauve), result.divergence_curve
 
 
 @contextlib.contextmanager

@@ -40,11 +40,11 @@ class NearDuplicates(Measure):
         distinct = {id(target.texts): target.texts for target in targets}
         compared, *sets = trigrams.trigram_sets([corpus, *distinct.values()])
         has_trigrams = np.flatnonzero(_sizes(compared))
-        if not len(has_trigrams) or any(not _sizes(of).any() for of in sets):
+        if not len(has_trigrams) or any(not _sizes(of_target).any() for of_target in sets):
             raise NotDefined('No text of one of the sources has three words.')
         nearest_of = {}
-        for key, of in zip(distinct, sets):
-            nearest_of[key] = trigrams.nearest(compared[has_trigrams], of, trigrams.overlap)
+        for key, of_target in zip(distinct, sets):
+            nearest_of[key] = trigrams.nearest(compared[has_trigrams], of_target, trigrams.overlap)
             progress(len(nearest_of), len(distinct))
         figures, series = [], []
         for prefix, what, texts in targets:

@@ -74,9 +74,9 @@ class Sources:
         """True if real texts were read. No budget pays for that, so the result is for the curator alone."""
         return self.records is not None or self.test is not None
 
-    def vectors(self, of: Texts) -> np.ndarray:
+    def vectors(self, source: Texts) -> np.ndarray:
         """Unit vectors of the texts of one source, `[n, d]` float32; computed once."""
-        return _vectors(self.embedder, of.texts)
+        return _vectors(self.embedder, source.texts)
 
 
 # A corpus, its records, held-out records and a few more of one evaluation.

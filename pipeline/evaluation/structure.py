@@ -91,7 +91,9 @@ class Structure(Measure):
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         generator = np.random.default_rng(sources.seed)
         real_texts = comparison.real_texts_if_any(sources)
-        sides = [objects_of(of, generator) for of in (sources.corpus, real_texts) if of is not None]
+        sides = [
+            objects_of(source, generator) for source in (sources.corpus, real_texts) if source is not None
+        ]
         corpus, judged = sides[0], sides[-1]
         if judged.rate < MIN_PARSED:
             raise NotDefined(
@@ -100,19 +102,21 @@ class Structure(Measure):
             )
         progress(1, 2)
         figures = []
-        for side, suffix, of, better in zip(sides, ('', '/real'), ('', ', real'), _BETTER):
+        for side, suffix, ending, better in zip(sides, ('', '/real'), ('', ', real'), _BETTER):
             figures.append(
-                _share(f'parse_rate{suffix}', f'Texts that are JSON objects{of}', side.rate, better)
+                _share(f'parse_rate{suffix}', f'Texts that are JSON objects{ending}', side.rate, better)
             )
             if self._schema is not None:
                 valid = self._valid_share(side)
-                figures.append(_share(f'valid{suffix}', f'Texts that fit the schema{of}', valid, better))
+                figures.append(_share(f'valid{suffix}', f'Texts that fit the schema{ending}', valid, better))
         fields = frequent_fields(judged) if corpus.objects else []
         charts: list[Chart] = []
         for field in fields:
-            for side, suffix, of in zip(sides, ('', '/real'), ('', ', real')):
+            for side, suffix, ending in zip(sides, ('', '/real'), ('', ', real')):
                 missing = 1 - len(side.fields.get(field, ())) / len(side.objects)
-                figures.append(_share(f'missing/{field}{suffix}', f'{field}: missing or null{of}', missing))
+                figures.append(
+                    _share(f'missing/{field}{suffix}', f'{field}: missing or null{ending}', missing)
+                )
             if has_categories(judged.fields[field]):
                 of_field, chart = _categories(field, sides, generator)
                 figures += of_field

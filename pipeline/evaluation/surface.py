@@ -109,14 +109,14 @@ def _sample(texts: Texts, size: int, seed: int) -> list[str]:
 
 
 def _figures(sample: list[str], in_words: list[list[str]], limit: int, *, of_real: bool) -> list[Figure]:
-    suffix, of = ('/real', ', of real texts') if of_real else ('', '')
+    suffix, ending = ('/real', ', of real texts') if of_real else ('', '')
 
     def figure(
         name: str, label: str, value: float | None, note: str = '', better: Better = 'neither'
     ) -> Figure:
         return Figure(
             name=name + suffix,
-            label=label + of,
+            label=label + ending,
             value=value,
             better='neither' if of_real else better,
             note=note,
@@ -143,19 +143,19 @@ def _figures(sample: list[str], in_words: list[list[str]], limit: int, *, of_rea
             figure(
                 f'distinct_{order}',
                 f'Distinct-{order}',
-                found.distinct / found.total if found.total else None,
+                counts.distinct / counts.total if counts.total else None,
                 f'Share of n-grams of {order} that are different. {near}',
             )
-            for order, found in grams.items()
+            for order, counts in grams.items()
         ),
         *(
             figure(
                 f'entropy_{order}',
                 f'Entropy of n-grams of {order}, in bits',
-                found.entropy if found.total else None,
+                counts.entropy if counts.total else None,
                 f'{near} Low where the corpus repeats itself.',
             )
-            for order, found in grams.items()
+            for order, counts in grams.items()
         ),
     ]
 

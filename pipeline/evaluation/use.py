@@ -146,10 +146,10 @@ def _comparison(
         return None, f'No {name} were given.'
     if texts.labels is None:
         return None, f'The {name} have no labels.'
-    own = classifiers.labelled(sources, classifiers.capped(sources, texts), classes)
-    if len(np.unique(own.labels)) < 2:
+    labelled = classifiers.labelled(sources, classifiers.capped(sources, texts), classes)
+    if len(np.unique(labelled.labels)) < 2:
         return None, f'The {name} have fewer than two of the labels of the test texts.'
-    return own, ''
+    return labelled, ''
 
 
 def _sizes(most: int) -> list[int]:
@@ -159,13 +159,13 @@ def _sizes(most: int) -> list[int]:
 
 
 def _subsets(
-    sources: Sources, of: str, texts: Labelled, sizes: list[int], draws: int = DRAWS
+    sources: Sources, name: str, texts: Labelled, sizes: list[int], draws: int = DRAWS
 ) -> dict[_Trial, tuple[Labelled, np.ndarray]]:
     """Seeded subsets; the smaller ones of a draw are parts of its larger ones."""
     plan: dict[_Trial, tuple[Labelled, np.ndarray]] = {}
     for draw in range(draws):
-        order = classifiers.draws(sources, of, draw).permutation(len(texts))
-        plan |= {_Trial(of, size, draw): (texts, order[:size]) for size in sizes}
+        order = classifiers.draws(sources, name, draw).permutation(len(texts))
+        plan |= {_Trial(name, size, draw): (texts, order[:size]) for size in sizes}
     return plan
 
 
@@ -191,20 +191,20 @@ def _run(
     return results
 
 
-def _totals(kind: Kind, found: Scores) -> list[Figure]:
+def _totals(kind: Kind, scores: Scores) -> list[Figure]:
     return [
         Figure(
             name=f'{kind}_accuracy',
             label=f'Accuracy, {TITLES[kind]}',
-            value=found.accuracy,
-            standard_error=found.accuracy_error,
+            value=scores.accuracy,
+            standard_error=scores.accuracy_error,
             better='higher',
         ),
         Figure(
             name=f'{kind}_macro_f1',
             label=f'Macro-F1, {TITLES[kind]}',
-            value=found.macro_f1,
-            standard_error=found.macro_f1_error,
+            value=scores.macro_f1,
+            standard_error=scores.macro_f1_error,
             better='higher',
         ),
     ]
@@ -231,12 +231,12 @@ def _compared(
     return figures
 
 
-def _accuracy(results: _Results, kind: Kind, of: str, size: int) -> tuple[float | None, float | None]:
+def _accuracy(results: _Results, kind: Kind, name: str, size: int) -> tuple[float | None, float | None]:
     """Mean and its standard error over draws; of one draw, its own error; None of none."""
     trained = [
         scored
         for (its_kind, trial), scored in results.items()
-        if (its_kind, trial.of, trial.size) == (kind, of, size)
+        if (its_kind, trial.of, trial.size) == (kind, name, size)
     ]
     if len(trained) < 2:
         return (trained[0].accuracy, trained[0].accuracy_error) if trained else (None, None)
@@ -281,11 +281,11 @@ def _by_label(results: _Results, whole: _Trial, classes: tuple[str, ...], lackin
     return figures
 
 
-def _curve(results: _Results, kind: Kind, of: str) -> list[tuple[int, float, float | None]]:
+def _curve(results: _Results, kind: Kind, name: str) -> list[tuple[int, float, float | None]]:
     """Size, mean accuracy and its standard error, ascending by size."""
     points = []
-    for size in sorted({trial.size for _, trial in results if trial.of == of}):
-        value, error = _accuracy(results, kind, of, size)
+    for size in sorted({trial.size for _, trial in results if trial.of == name}):
+        value, error = _accuracy(results, kind, name, size)
         assert value is not None
         points.append((size, value, error))
     return points
@@ -294,29 +294,29 @@ def _curve(results: _Results, kind: Kind, of: str) -> list[tuple[int, float, flo
 def _by_size(results: _Results) -> list[Figure]:
     return [
         Figure(
-            name=f'{kind}_{of}_accuracy_by_size/{size}',
+            name=f'{kind}_{name}_accuracy_by_size/{size}',
             label=f'Accuracy, {TITLES[kind]}, {size} texts of the {title}',
             value=value,
             standard_error=error,
         )
         for kind in KINDS
-        for of, title in _OF.items()
-        for size, value, error in _curve(results, kind, of)
+        for name, title in _OF.items()
+        for size, value, error in _curve(results, kind, name)
     ]
 
 
 def _curves(results: _Results) -> Chart:
     series = []
     for kind in KINDS:
-        for of, title in _OF.items():
-            points = _curve(results, kind, of)
+        for name, title in _OF.items():
+            points = _curve(results, kind, name)
             if points:
                 series.append(
                     Series(
                         name=f'{TITLES[kind]}, {title}',
                         x=tuple(float(size) for size, _, _ in points),
                         y=tuple(value for _, value, _ in points),
-                        real=of == 'real',
+                        real=name == 'real',
                     )
                 )
     return Chart(

@@ -74,7 +74,7 @@ class Target(typing.NamedTuple):
 
 def spans_of(text: str) -> list[tuple[int, int]]:
     """Begin and end of each word of a text, in characters."""
-    return [found.span() for found in _pattern().finditer(text)]
+    return [match.span() for match in _pattern().finditer(text)]
 
 
 def words_of(text: str) -> list[str]:
@@ -88,7 +88,7 @@ def read_words(sources: Sequence[Texts], *, seed: int) -> list[WordedTexts]:
     A sample is of `MOST_TEXTS` texts, or of as many as have `MOST_WORDS` words together, at least one.
     """
     numbers: dict[str, int] = {}
-    return [_read(of, numbers, np.random.default_rng(seed)) for of in sources]
+    return [_read(source, numbers, np.random.default_rng(seed)) for source in sources]
 
 
 def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
@@ -104,13 +104,14 @@ def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
     if sources.records is None:
         raise NotDefined('There are no records.')
     corpus, records, *tests = read_words(
-        [of for of in (sources.corpus, sources.records, sources.test) if of is not None], seed=sources.seed
+        [source for source in (sources.corpus, sources.records, sources.test) if source is not None],
+        seed=sources.seed,
     )
     targets = [Target('', f'all {len(records)} records', records)]
     equal = min(map(len, (records, *tests)))
-    for prefix, what, of in zip(('records_', 'test_'), ('records', 'held-out texts'), (records, *tests)):
+    for prefix, what, source in zip(('records_', 'test_'), ('records', 'held-out texts'), (records, *tests)):
         if tests:
-            targets.append(Target(prefix, f'{equal} {what}', of.draw(equal, sources.seed)))
+            targets.append(Target(prefix, f'{equal} {what}', source.draw(equal, sources.seed)))
     return corpus, targets
 
 
@@ -125,20 +126,20 @@ def settings_of(sources: Sources, corpus: WordedTexts, targets: Sequence[Target]
     }
 
 
-def _read(of: Texts, numbers: dict[str, int], rng: np.random.Generator) -> WordedTexts:
+def _read(source: Texts, numbers: dict[str, int], rng: np.random.Generator) -> WordedTexts:
     """One source of `read_words`, whose new words get the next numbers."""
     rows: dict[int, np.ndarray] = {}
     words = 0
-    for index in rng.permutation(len(of))[:MOST_TEXTS].tolist():
-        ids = [numbers.setdefault(word, len(numbers)) for word in words_of(of.texts[index])]
+    for index in rng.permutation(len(source))[:MOST_TEXTS].tolist():
+        ids = [numbers.setdefault(word, len(numbers)) for word in words_of(source.texts[index])]
         words += len(ids)
         if rows and words > MOST_WORDS:
             break
         rows[index] = np.array(ids, np.int64)
     kept = sorted(rows)
-    labels = None if of.labels is None else tuple(of.labels[index] for index in kept)
+    labels = None if source.labels is None else tuple(source.labels[index] for index in kept)
     return WordedTexts(
-        texts=Texts(name=of.name, texts=tuple(of.texts[index] for index in kept), labels=labels),
+        texts=Texts(name=source.name, texts=tuple(source.texts[index] for index in kept), labels=labels),
         ids=np.concatenate([rows[index] for index in kept] or [np.zeros(0, np.int64)]),
         bounds=np.cumsum([0, *(len(rows[index]) for index in kept)]),
     )

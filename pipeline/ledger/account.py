@@ -115,11 +115,11 @@ class Account:
         """True if costs are kept as those of Gaussian mechanisms."""
         return self.dataset.privacy_filter == 'gaussian'
 
-    def epsilon_of(self, rho: float, given: float | None = None) -> float:
+    def epsilon_of(self, rho: float, epsilon: float | None = None) -> float:
         """epsilon at the dataset's delta of a budget like this one, which may be given as an epsilon."""
         dataset = self.dataset
         order = None if self.is_gaussian or self.is_zcdp else dataset.order
-        return report.epsilon_of_budget(rho, given, dataset.delta, order, dataset.failure_budget)
+        return report.epsilon_of_budget(rho, epsilon, dataset.delta, order, dataset.failure_budget)
 
     @property
     def _exactly_spent(self) -> Fraction:
@@ -195,8 +195,8 @@ class Account:
 
     def _epsilon_of_bound(self, rho_bound: float, at: Dataset | Run, order: float | None) -> float:
         """epsilon of the bound that stood for a dataset, or for a run when it was charged."""
-        given = at.epsilon_budget if at.rho_budget == rho_bound else None
-        return report.epsilon_of_budget(rho_bound, given, at.delta, order, self.dataset.failure_budget)
+        epsilon = at.epsilon_budget if at.rho_budget == rho_bound else None
+        return report.epsilon_of_budget(rho_bound, epsilon, at.delta, order, self.dataset.failure_budget)
 
     def _epsilon(self, runs: Sequence[Run], delta: float) -> float:
         return epsilon_of_costs([run.cost for run in runs], delta)

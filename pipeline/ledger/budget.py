@@ -307,9 +307,9 @@ def rho_of(rho: float | None, epsilon: float | None, delta: float, privacy_filte
         raise ValueError(
             f'Expected a budget in either rho or epsilon, got rho={rho!r}, epsilon={epsilon!r}. Give one.'
         )
-    given = rho if epsilon is None else epsilon
-    assert given is not None
-    if not (given > 0 and math.isfinite(given)):
+    budget = rho if epsilon is None else epsilon
+    assert budget is not None
+    if not (budget > 0 and math.isfinite(budget)):
         raise ValueError(
             f'Expected a finite budget > 0, got rho={rho!r}, epsilon={epsilon!r}. Give what all runs may '
             'cost.'
@@ -317,7 +317,7 @@ def rho_of(rho: float | None, epsilon: float | None, delta: float, privacy_filte
     if not 0 < delta < 1:
         raise ValueError(f'Expected 0 < delta < 1, got delta={delta!r}. A usual choice is records ** -1.1.')
     if epsilon is None:
-        return given
+        return budget
     failure_budget = failure_budget_of(delta, privacy_filter)
     if failure_budget is None:
         return accounting.rho_from_epsilon(epsilon, delta)

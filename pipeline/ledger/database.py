@@ -124,8 +124,10 @@ def _shown(address: sa.URL) -> str:
 def _engine(address: sa.URL) -> sa.Engine:
     # One connection for each transaction: transactions are few, and no connection may outlive a fork.
     if address.drivername != 'sqlite':
-        own = places.connect_arguments(address.host, address.query)
-        engine = sa.create_engine(address, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
+        arguments = places.connect_arguments(address.host, address.query)
+        engine = sa.create_engine(
+            address, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments
+        )
         sa.event.listen(engine, 'begin', _begin_postgresql)
         return engine
     path = urllib.parse.quote(str(address.database))

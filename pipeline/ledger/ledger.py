@@ -89,14 +89,14 @@ class Ledger:
         with database.reading() as connection:
             version = tables.version_of(connection)
         if version != SCHEMA_VERSION:
-            found = 'no tables of a ledger' if version is None else f'version={version}'
+            got = 'no tables of a ledger' if version is None else f'version={version}'
             remedy = (
                 '`dp-corpus ledger add` makes them.'
                 if version is None
                 else 'Another dp-corpus made it: use that one.'
             )
             raise ConnectionError(
-                f'Expected a ledger of version={SCHEMA_VERSION} at ledger={shown!r}, got {found}. {remedy}'
+                f'Expected a ledger of version={SCHEMA_VERSION} at ledger={shown!r}, got {got}. {remedy}'
             )
         return cls(database)
 
@@ -222,8 +222,8 @@ class Ledger:
         with self._database.reading() as connection:
             # Names come from the log too: it still tells of a row that was deleted.
             names = sa.union(sa.select(DATASETS.c.name), sa.select(EVENTS.c.dataset))
-            found: typing.Sequence[str] = connection.scalars(names).all()
-            return tuple(self._account(connection, name) for name in sorted(found))
+            datasets: typing.Sequence[str] = connection.scalars(names).all()
+            return tuple(self._account(connection, name) for name in sorted(datasets))
 
     def events(self, dataset: str | None = None) -> tuple[Event, ...]:
         """The log, oldest first, of one dataset or of all."""
@@ -401,8 +401,8 @@ def _edited(
     account: Account, dataset: replay.Row, runs: typing.Sequence[replay.Row], log: typing.Sequence[Event]
 ) -> str | None:
     """The part of an account's rows that its log does not bear out, in words; None where all agrees."""
-    if (found := replay.difference(dataset, runs, log)) is not None:
-        return found
+    if (part := replay.difference(dataset, runs, log)) is not None:
+        return part
     tolerance = _SHIFTS_AGREE if account.is_gaussian else _PRICES_AGREE
     if not all(
         math.isclose(account.price_of(run, run.cost), run.rho, rel_tol=tolerance) for run in account.runs

@@ -73,6 +73,6 @@ def difference(
     for row, told in [(dataset, of_dataset), *zip(runs, of_runs, strict=True)]:
         other = [name for name, value in row.items() if name not in told or told[name] != value]
         if other:
-            of = f' of run_id={row["run_id"]!r}' if 'run_id' in row else ''
-            return f'another {" and ".join(other)}{of} than was logged'
+            of_run = f' of run_id={row["run_id"]!r}' if 'run_id' in row else ''
+            return f'another {" and ".join(other)}{of_run} than was logged'
     return None

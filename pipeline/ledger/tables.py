@@ -88,14 +88,14 @@ def version_of(connection: sa.Connection) -> int | None:
 
 def _check_names(connection: sa.Connection) -> None:
     """Refuses names that another's schema, view or table answers to: charges would go there."""
-    found: Any = connection.execute(_NAMED).all()
-    kinds = {(kind, persistence) for _, kind, persistence, _ in found}
-    places = {(schema, owner) for schema, _, _, owner in found}
-    if len(found) != len(METADATA.tables) or len(places) != 1 or kinds != {('r', 'p')}:
-        schemas = sorted({schema for schema, *_ in found})
+    rows: Any = connection.execute(_NAMED).all()
+    kinds = {(kind, persistence) for _, kind, persistence, _ in rows}
+    places = {(schema, owner) for schema, _, _, owner in rows}
+    if len(rows) != len(METADATA.tables) or len(places) != 1 or kinds != {('r', 'p')}:
+        schemas = sorted({schema for schema, *_ in rows})
         raise ConnectionError(
             'Expected each table of a ledger once on the search path, logged, in one schema and of one '
-            f'owner, got {len(found)} tables or views of these names in schemas={schemas}. Somebody else may '
+            f'owner, got {len(rows)} tables or views of these names in schemas={schemas}. Somebody else may '
             'have made one: remove it, or name the schema of the ledger in its URL '
             '(?options=-csearch_path%3DSCHEMA).'
         )

@@ -40,13 +40,13 @@ def render(audit: CanaryAudit, console: rich.console.Console) -> None:
 
 def rows_of(audit: CanaryAudit) -> tuple[tuple[str, str], ...]:
     """(name, figure) as readers see them."""
-    found = audit.bounds
+    bounds = audit.bounds
     return (
         ('Attack on', f'{audit.attack}, seen by {"all" if audit.reads == "released" else "the curator"}'),
-        ('Canaries', f'{found.canaries:,}, of which {len(found.scores_in):,} in the run'),
-        ('Area under the ROC curve', f'{found.area:.3f}'),
-        ('ε of any mechanism', f'at least {found.epsilon_of_any:.2f}, at most {found.most:.2f} can show'),
-        ('ε of the curve', f'at least {found.epsilon_of_curve:.2f}'),
+        ('Canaries', f'{bounds.canaries:,}, of which {len(bounds.scores_in):,} in the run'),
+        ('Area under the ROC curve', f'{bounds.area:.3f}'),
+        ('ε of any mechanism', f'at least {bounds.epsilon_of_any:.2f}, at most {bounds.most:.2f} can show'),
+        ('ε of the curve', f'at least {bounds.epsilon_of_curve:.2f}'),
     )
 
 

@@ -78,12 +78,12 @@ class Section:
 
 def render_html(evaluation: Evaluation) -> str:
     """One self-contained HTML page."""
-    found = sections(evaluation)
+    by_measure = sections(evaluation)
     return page.render(
         TEMPLATE,
         evaluation=evaluation,
         names=[result.corpus for result in evaluation.corpora],
-        sections=found,
+        sections=by_measure,
         shorten=lambda text: page.shorten(text, _LONGEST_SAMPLE),
     )
 
@@ -130,7 +130,7 @@ def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> No
 def sections(evaluation: Evaluation) -> list[Section]:
     """The measures in their order, with all corpora side by side."""
     several = len(evaluation.corpora) > 1
-    found = []
+    by_measure = []
     for index in range(len(evaluation.corpora[0].measures)):
         results = tuple(corpus.measures[index] for corpus in evaluation.corpora)
         rows = _rows(results)
@@ -144,7 +144,7 @@ def sections(evaluation: Evaluation) -> list[Section]:
             if result.findings is not None
             for place, chart in enumerate(result.findings.charts)
         ]
-        found.append(
+        by_measure.append(
             Section(
                 results=results,
                 rows=tuple(row for name, row in rows if _PART not in name),
@@ -152,7 +152,7 @@ def sections(evaluation: Evaluation) -> list[Section]:
                 plots=(*_together(evaluation, results), *plots),
             )
         )
-    return found
+    return by_measure
 
 
 def _together(evaluation: Evaluation, results: Sequence[MeasureResult]) -> list[page.Plot]:

@@ -135,5 +135,5 @@ def _details(event: Event) -> str:
 def _budget(facts: typing.Mapping[str, float | None]) -> str:
     rho, epsilon, delta = facts['rho_budget'], facts['epsilon_budget'], facts['delta']
     assert rho is not None and delta is not None  # pipeline.ledger.ledger
-    given = '' if epsilon is None else f', for ε = {report.format_exact(epsilon)}'
-    return f'ρ = {report.format_down(rho)}{given} at δ = {report.format_exact(delta)}'
+    for_epsilon = '' if epsilon is None else f', for ε = {report.format_exact(epsilon)}'
+    return f'ρ = {report.format_down(rho)}{for_epsilon} at δ = {report.format_exact(delta)}'

@@ -51,32 +51,32 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
 
 def alarms_of(restricted: report.RestrictedReport) -> list[str]:
     """Faults that the figures show. A run may not tell them by its outcome, so the page does."""
-    read, found = restricted.records_read, []
+    read, alarms = restricted.records_read, []
     rejected = sum(restricted.rejected_by_reason.values())
     if not read:
-        found.append('No row was read, so the corpus says what the public prompt says.')
+        alarms.append('No row was read, so the corpus says what the public prompt says.')
     elif rejected == read:
-        found.append('Every row was rejected, so the corpus says what the public prompt says.')
+        alarms.append('Every row was rejected, so the corpus says what the public prompt says.')
     if read and rejected / read >= ALARMING_REJECTED:
         reason, count = max(restricted.rejected_by_reason.items(), key=lambda one: one[1])
-        found.append(
+        alarms.append(
             f'{rejected / read:.0%} of the rows were rejected, {count:,} of them for: '
             f'{reason.replace("_", " ")}. dp-corpus check shows more of the input.'
         )
     sizes = restricted.contexts_per_batch.values()
     empty = sum(not size for size in sizes)
     if read and sizes and empty / len(sizes) >= ALARMING_EMPTY:
-        found.append(f'{empty:,} of {len(sizes):,} batches held no record.')
+        alarms.append(f'{empty:,} of {len(sizes):,} batches held no record.')
     voting = () if restricted.spending is None else restricted.spending.share_voting
     # A batch without contexts has none that could fall silent.
     if any(voting):
         silent = 1 - voting[-1]
         if silent >= ALARMING_SILENT:
-            found.append(
+            alarms.append(
                 f'{silent:.0%} of the contexts had spent their budget before the last token: what came last '
                 'is near the public prompt.'
             )
-    return found
+    return alarms
 
 
 def batch_losses_plot(losses: report.ExPostLosses) -> Plot:

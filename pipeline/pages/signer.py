@@ -174,10 +174,10 @@ def chance(delta: float) -> str:
     return f'1 in {math.floor((1 + 1e-12) / delta):,}'
 
 
-def _range(found: guess.Guess) -> tuple[str, str]:
+def _range(bounds: guess.Guess) -> tuple[str, str]:
     return (
-        percent(found.least, found.least_complement, up=False),
-        percent(found.most, found.most_complement, up=True),
+        percent(bounds.least, bounds.least_complement, up=False),
+        percent(bounds.most, bounds.most_complement, up=True),
     )
 
 

@@ -111,13 +111,13 @@ def _classes(kind: Any, seen: frozenset[Any] = frozenset()) -> set[Any]:
 
 def _explained(cls: Any) -> dict[str, str]:
     """The docstring of a class, under '', and those of its attributes."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         text = inspect.cleandoc(each.__doc__ or '')
         about, _, rest = text.partition('\n\nAttributes:\n')
         rows = re.findall(r'^ {4}(\w+): (.*(?:\n {8}.*)*)', rest, re.MULTILINE)
-        found |= {'': ' '.join(about.split()), **{key: ' '.join(words.split()) for key, words in rows}}
-    return found
+        docstrings |= {'': ' '.join(about.split()), **{key: ' '.join(words.split()) for key, words in rows}}
+    return docstrings
 
 
 if __name__ == '__main__':

@@ -116,12 +116,12 @@ class Display(rich.progress.Progress):
         seconds = self._tasks[self._batches].elapsed
         rate = (so_far - (self._earlier or 0)) / seconds if seconds else 0.0
         shown = f'{rate:,.0f}' if rate >= 10 or not rate else f'{rate:.1f}'
-        of = '?' if planned is None else f'{planned:,}'
+        total = '?' if planned is None else f'{planned:,}'
         self.update(
             self._batches,
             completed=len(tokens) + part,
             total=planned or None,
-            counted=f'{len(tokens):,} of {of} batches, {so_far:,} tokens, {shown} a second',
+            counted=f'{len(tokens):,} of {total} batches, {so_far:,} tokens, {shown} a second',
         )
 
 

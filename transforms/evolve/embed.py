@@ -92,5 +92,5 @@ def embedded(rows: Iterable[Row], labels: tuple[str | None, ...], embedder: Embe
 
 def read_shard(work_dir: str, shard: int) -> Shard:
     """(vectors, unit of each, group of each) of a share; private."""
-    found = safetensors_numpy.load(read_file(shard_path(work_dir, shard)))
-    return found['vectors'], found['units'], found['groups']
+    tensors = safetensors_numpy.load(read_file(shard_path(work_dir, shard)))
+    return tensors['vectors'], tensors['units'], tensors['groups']

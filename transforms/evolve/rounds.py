@@ -116,18 +116,18 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
         ValueError: A batch is damaged, or the first round has no text to vote on.
     """
     if number == 1 and settings.start:
-        found, vectors = listing.kept(settings.start, embedder)
+        candidates, vectors = listing.kept(settings.start, embedder)
     else:
         rows: list[Any] = []
         for batch_id, _ in settings.batches_of(number):
             rows += read_sampled(work_dir, str(batch_id))
         earlier = read_generations(work_dir, min(number - 1, settings.params.rounds))
-        found, vectors = listing.listed(rows, settings, embedder, earlier)
+        candidates, vectors = listing.listed(rows, settings, embedder, earlier)
         if 1 < number <= settings.params.rounds:
             # Texts of earlier rounds stand again, so that the noise of two tables cancels out between them.
-            found = (*earlier[-1].candidates, *found)
+            candidates = (*earlier[-1].candidates, *candidates)
             vectors = np.concatenate([earlier[-1].vectors, vectors])
-    if not found and number == 1:
+    if not candidates and number == 1:
         raise ValueError(
             'Expected texts to vote on in round 1, got none that is whole, long enough and known to the '
             'embedder. Raise --max-example-tokens, lower --min-example-tokens, or choose another model, '
@@ -135,4 +135,4 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
         )
     # The list last: where it is, both are. Whoever repeats the step reads the first writer's texts.
     write_file(vectors_path(work_dir, number), vectors_to_bytes(vectors))
-    write_file(round_path(work_dir, candidates_name(number)), candidates_to_json(number, found).encode())
+    write_file(round_path(work_dir, candidates_name(number)), candidates_to_json(number, candidates).encode())

@@ -28,7 +28,7 @@ def to_element(asked: Asked) -> BatchOfRequests:
     return (
         asked.batch_id.group,
         asked.batch_id.index,
-        json.dumps([str(asked.batch_id), rows, [list(of) for of in asked.parents]], ensure_ascii=False),
+        json.dumps([str(asked.batch_id), rows, [list(names) for names in asked.parents]], ensure_ascii=False),
     )
 
 
@@ -61,10 +61,14 @@ class SampleBatch(Together[_Batch, str]):
     def work(self, elements: list[_Batch]) -> Iterator[str]:
         source = self._shared.acquire(self._load)
         activity.report(activity.Activity(self._doing))
-        answers = iter(source.sample([request for _, of, _ in elements for request in of], self._key))
+        answers = iter(
+            source.sample([request for _, requests, _ in elements for request in requests], self._key)
+        )
         for batch_id, requests, parents in elements:
-            found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]
-            write_batch(self._work_dir, batch_id, found)
+            rows = [
+                _row(request, next(answers), names) for request, names in zip(requests, parents, strict=True)
+            ]
+            write_batch(self._work_dir, batch_id, rows)
             yield batch_id
 
     def _load(self) -> TextSource:

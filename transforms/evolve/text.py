@@ -97,8 +97,8 @@ def corpus(_: int, settings: EvolutionSettings, work_dir: str) -> Iterator[Evolv
         if settings.unvoted_per_label:
             children, vectors = read_candidates(work_dir, after), read_vectors(work_dir, after)
         generations = read_generations(work_dir, settings.params.rounds)
-        found = listing.examples_of(settings, generations, children or (), vectors)
-        return json.dumps([dataclasses.asdict(row) for row in found], ensure_ascii=False)
+        examples = listing.examples_of(settings, generations, children or (), vectors)
+        return json.dumps([dataclasses.asdict(row) for row in examples], ensure_ascii=False)
 
     for row in json.loads(draw_once(round_path(work_dir, CORPUS), draw)):
         yield EvolvedExample(**row)

@@ -23,9 +23,9 @@ def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSam
         ValueError: The adapter is another one.
     """
     data = read_file(FileSystems.join(folder, ADAPTER_TENSORS))
-    if (found := adapters.digest(data)) != trained:
+    if (digest := adapters.digest(data)) != trained:
         raise ValueError(
-            f'Expected the adapter that was trained, got SHA-256 {found}, not {trained}. Restore '
+            f'Expected the adapter that was trained, got SHA-256 {digest}, not {trained}. Restore '
             f'{ADAPTER_TENSORS}, or start a new run.'
         )
     activity.report(activity.Activity('Loading the model'))

@@ -129,8 +129,8 @@ class _Decode(beam.DoFn):
         """The reference texts of a batch: in the second round those of its group, else those of its label."""
         if released is not None:
             return released.texts_by_group[batch.batch_id.group]
-        given = self._settings.reference
-        return () if given is None else given.of_label(batch.label)
+        reference = self._settings.reference
+        return () if reference is None else reference.of_label(batch.label)
 
     def _decode(self, batch: Batch, reference: tuple[str, ...]) -> GeneratedBatch:
         generator = self._generator()

@@ -94,8 +94,8 @@ def _escaped(line: str) -> str:
     return _ESCAPE.sub(_meant, line) if '\\' in line else line
 
 
-def _meant(found: re.Match[str]) -> str:
-    return found[0] if found[1] else '\\\\'
+def _meant(match: re.Match[str]) -> str:
+    return match[0] if match[1] else '\\\\'
 
 
 def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
@@ -192,10 +192,10 @@ def likeliest(
 
 def named(columns: Sequence[str]) -> list[str]:
     """The columns without nameless ones at the end, which spreadsheets write for cells that are empty."""
-    found = list(columns)
-    while len(found) > 1 and not found[-1].strip():
-        found.pop()
-    return found
+    names = list(columns)
+    while len(names) > 1 and not names[-1].strip():
+        names.pop()
+    return names
 
 
 def mark(head: bytes) -> bytes:
@@ -267,13 +267,13 @@ def _beginning(head: bytes, encoding: str, quoting: str) -> _Beginning | None:
     declaration = _DECLARATION.match(text)
     begin = declaration.end() if declaration else 0
     is_open, first_end, end = False, None, None
-    for found in _COUNTED[quoting].finditer(text, begin):
-        if found[0] == '"':
+    for match in _COUNTED[quoting].finditer(text, begin):
+        if match[0] == '"':
             is_open = not is_open
-        elif found[0][0] != '\\':
-            first_end = first_end or found.end()
+        elif match[0][0] != '\\':
+            first_end = first_end or match.end()
             if not is_open:
-                end = found.end()
+                end = match.end()
                 break
     first_end = first_end or len(text)
     end = end or first_end

@@ -69,12 +69,12 @@ def list_input(pattern: str) -> list[InputFile]:
         raise ValueError(
             f'Expected paths or globs of input files, got pattern={pattern!r}. Name at least one file.'
         )
-    found: list[InputFile] = []
+    listed: list[InputFile] = []
     for part in patterns:
         with naming_only(part):
-            found += _listed(part, pattern)
+            listed += _listed(part, pattern)
     with naming_only(pattern):
-        return _each_once(found)
+        return _each_once(listed)
 
 
 def _listed(part: str, pattern: str) -> Iterable[InputFile]:
@@ -100,10 +100,10 @@ def _refuse_pipes(part: str, listed: Iterable[InputFile]) -> None:
             )
 
 
-def _each_once(found: Iterable[InputFile]) -> list[InputFile]:
+def _each_once(listed: Iterable[InputFile]) -> list[InputFile]:
     """The files by their first names, without other names of theirs; refuses places that share a file."""
     kept: dict[Identity, InputFile] = {}
-    for file in sorted(found):
+    for file in sorted(listed):
         if source_of(file.path) is not None:
             kept.setdefault(_place(file.path), file)
             continue
@@ -165,8 +165,8 @@ def _match(part: str) -> list[InputFile]:
     wanted = re.compile(files.translate_pattern(pattern).replace('/.*/', '/(?:.*/)?'))
     # One pattern at a time: Beam takes the filesystem of the first pattern for all.
     (match,) = FileSystems.match([pattern.replace('/**/', '/**')])
-    found = [_file_of(metadata) for metadata in match.metadata_list if wanted.match(metadata.path)]
-    return [dataclasses.replace(file, path=file.path.removeprefix(start)) for file in found]
+    matched = [_file_of(metadata) for metadata in match.metadata_list if wanted.match(metadata.path)]
+    return [dataclasses.replace(file, path=file.path.removeprefix(start)) for file in matched]
 
 
 def _file_of(metadata: filesystem.FileMetadata) -> InputFile:
@@ -211,20 +211,20 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
         FileNotFoundError: A pattern matches no file.
         ConnectionError: A database does not answer.
     """
-    found = list_input(pattern)
-    check_formats(pattern, found)
+    listed = list_input(pattern)
+    check_formats(pattern, listed)
     if not fields.positional and all(
         file.size == 0 and source_of(file.path) is None and file_format(file.path)[0] in ('csv', 'tsv')
-        for file in found
+        for file in listed
     ):
         # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
         raise ValueError(
-            f'Expected a header row and records, got path={found[0].path!r} of 0 bytes. Write it again.'
+            f'Expected a header row and records, got path={listed[0].path!r} of 0 bytes. Write it again.'
         )
     with futures.ThreadPoolExecutor(16) as threads:
         # `list` raises the first error, in the order of the file names.
-        list(threads.map(lambda file: _check_file(file.path, fields), found))
-    return found
+        list(threads.map(lambda file: _check_file(file.path, fields), listed))
+    return listed
 
 
 def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
@@ -250,13 +250,13 @@ def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
         )
 
 
-def check_same(known: Sequence[str], found: Sequence[str]) -> None:
+def check_same(known: Sequence[str], paths: Sequence[str]) -> None:
     """Checks that the files are still those of the run's digest of its input.
 
     Raises:
         ValueError: Files were added or removed in between.
     """
-    came, went = sorted(set(found) - set(known)), sorted(set(known) - set(found))
+    came, went = sorted(set(paths) - set(known)), sorted(set(known) - set(paths))
     if came or went:
         raise ValueError(
             f'Expected the same input files throughout the preparations, got new={came}, missing={went}. '

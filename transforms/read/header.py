@@ -38,8 +38,8 @@ def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Heade
     check_formats(pattern, files)
     for file in files:
         with naming_only(file.path):
-            if (found := _header_of(file, dialect, table)) is not None:
-                return found
+            if (header := _header_of(file, dialect, table)) is not None:
+                return header
     raise ValueError(
         f'Expected a file with records, got {len(files)} without any in input={pattern!r}. Check that the '
         'export has finished, and that the path is right.'
@@ -55,10 +55,10 @@ def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None
         return None
     name, codec = file_format(file.path)
     with open_file(file.path) as content:
-        found = FORMATS[name].header(content, codec, file.path, dialect, table)
-    if found is None:
+        header = FORMATS[name].header(content, codec, file.path, dialect, table)
+    if header is None:
         return None
-    columns, shown = found
+    columns, shown = header
     _check_names(file.path, columns, FORMATS[name].header_remedy)
     # The given dialect stays for other places of the list.
     return Header(columns=columns, dialect=dialect if shown == Dialect() else shown)

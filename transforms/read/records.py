@@ -58,11 +58,11 @@ def read_piece(piece: Piece, rules: RecordRules) -> Iterator[Record | Rejection]
     source = source_of(path)
     name = posixpath.basename(path) if source is None else source.name(path, part)
     for ordinal, (values, raw) in enumerate(read_rows(piece, rules.fields)):
-        found = values if isinstance(values, Reason) else to_record(values, rules)
-        if isinstance(found, Record):
-            yield found
+        outcome = values if isinstance(values, Reason) else to_record(values, rules)
+        if isinstance(outcome, Record):
+            yield outcome
         else:
-            yield Rejection(reason=found, file=name, ordinal=ordinal, raw=raw[:REJECTION_BYTES])
+            yield Rejection(reason=outcome, file=name, ordinal=ordinal, raw=raw[:REJECTION_BYTES])
 
 
 def read_place(path: str, rules: RecordRules) -> Iterator[Record | Rejection]:
@@ -130,7 +130,7 @@ class ReadRecords(beam.PTransform):
         paths = [file.path for file in files.check_input(self.pattern, self.rules.fields)]
         if self.known is not None:
             files.check_same(self.known, paths)
-        found = (
+        rows = (
             pbegin
             | 'Files' >> beam.Create(paths, reshuffle=False)
             | 'SplitFiles' >> beam.FlatMap(split_file, self.rules.fields.table).with_output_types(Piece)
@@ -138,6 +138,6 @@ class ReadRecords(beam.PTransform):
             | 'ReadPieces' >> beam.FlatMap(read_piece, self.rules)
         )
         # Filters and not tagged outputs, since those have no types, and so no `RecordCoder`.
-        records = found | 'Records' >> beam.Filter(isinstance, Record).with_output_types(Record)
-        rejected = found | 'Rejected' >> beam.Filter(isinstance, Rejection).with_output_types(Rejection)
+        records = rows | 'Records' >> beam.Filter(isinstance, Record).with_output_types(Record)
+        rejected = rows | 'Rejected' >> beam.Filter(isinstance, Rejection).with_output_types(Rejection)
         return records, rejected

@@ -188,14 +188,14 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
             return Reason.WRONG_TYPE
         of_label.append(part)
     ids: list[str | None] = []
-    for given, missing in (
+    for id_column, missing in (
         (fields.unit, Reason.MISSING_UNIT),
         (fields.record_id, Reason.MISSING_RECORD_ID),
     ):
-        value = None if given is None else values[given]
+        value = None if id_column is None else values[id_column]
         name = spelling.id_of(value)
         ids.append(name)
-        if given is not None and name is None:
+        if id_column is not None and name is None:
             return missing if value is None else Reason.WRONG_TYPE
         if name == '':
             return missing

@@ -119,7 +119,7 @@ def answers(questions: Questions) -> np.ndarray:
     writer, model = questions.writer(), questions.model()
     decoder, shapes, columns = model.decoder, model.decoder.shapes, np.array(writer.columns, np.int32)
     queries = [writer.query(text) for text in questions.queries]
-    found, done = [], 0
+    by_block, done = [], 0
     for block in questions.blocks:
         rows = shapes.micro_batches(len(block)) * shapes.micro_batch_size
         padding = [np.array(writer.header[:1], np.int32)] * (rows - len(block))
@@ -140,8 +140,8 @@ def answers(questions: Questions) -> np.ndarray:
             logits.append(np.asarray(of_labels[: len(block)], np.float64))
             done += 1
             questions.progress(done)
-        found.append(np.stack(logits, axis=1))
-    shares = _softmax(np.concatenate(found))
+        by_block.append(np.stack(logits, axis=1))
+    shares = _softmax(np.concatenate(by_block))
     shares.flags.writeable = False
     return shares
 

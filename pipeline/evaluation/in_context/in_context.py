@@ -83,37 +83,37 @@ class InContext(Measure):
         queries = (*CONTENT_FREE, *(test.texts[row] for row in rows))
 
         lacking: dict[tuple[str, str], str] = {}
-        for key, of, name in (
+        for key, texts, name in (
             (_RECORDS, sources.records, 'records'),
             (_PUBLIC, sources.public, 'public texts'),
         ):
-            if of is None:
+            if texts is None:
                 lacking[key] = f'No {name} were given.'
-            elif of.labels is None:
+            elif texts.labels is None:
                 lacking[key] = f'The {name} have no labels.'
             else:
                 try:
-                    prompts[key] = drawn_prompts(sources, of, words, settings)
+                    prompts[key] = drawn_prompts(sources, texts, words, settings)
                 except NotDefined:
                     lacking[key] = f'The {name} have fewer than two of the labels.'
         prompts[_ZERO_SHOT] = [()]
-        own = Questions(
+        of_corpus = Questions(
             settings=settings, words=tuple(words.items()), prompts=tuple(prompts[_CORPUS]), queries=queries
         )
         # The other prompts are the same for every corpus, and so asked once.
         beside = [shots for key, each in prompts.items() if key != _CORPUS for shots in each]
-        others = dataclasses.replace(own, prompts=tuple(beside))
-        found, parts = [], own.parts + others.parts
-        for before, questions in ((0, own), (own.parts, others)):
+        others = dataclasses.replace(of_corpus, prompts=tuple(beside))
+        shares, parts = [], of_corpus.parts + others.parts
+        for before, questions in ((0, of_corpus), (of_corpus.parts, others)):
             told = functools.partial(lambda before, done: progress(before + done, parts), before)
-            found.append(answers(dataclasses.replace(questions, progress=told)))
+            shares.append(answers(dataclasses.replace(questions, progress=told)))
             progress(before + questions.parts, parts)
         ends = np.cumsum([len(each) for each in prompts.values()])
         outcomes = {
             key: _Outcome.of(of_key, settings.draws if key != _ZERO_SHOT else 1)
-            for key, of_key in zip(prompts, np.split(np.concatenate(found), ends[:-1]), strict=True)
+            for key, of_key in zip(prompts, np.split(np.concatenate(shares), ends[:-1]), strict=True)
         }
-        return _findings(sources, own, true, prompts, outcomes, lacking)
+        return _findings(sources, of_corpus, true, prompts, outcomes, lacking)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,9 @@ class _Outcome:
     single: np.ndarray
 
     @classmethod
-    def of(cls, found: np.ndarray, draws: int) -> _Outcome:
+    def of(cls, shares: np.ndarray, draws: int) -> _Outcome:
         """The outcome of `answers` of all orders of each draw, whose first queries are content-free."""
-        by_draw = found.reshape(draws, -1, *found.shape[1:])
+        by_draw = shares.reshape(draws, -1, *shares.shape[1:])
         content_free, texts = np.split(by_draw, [len(CONTENT_FREE)], axis=2)
         fair = calibrated(texts, content_free)
         return cls(
@@ -156,14 +156,14 @@ def _findings(
     questions: Questions,
     true: np.ndarray,
     prompts: Mapping[tuple[str, str], Sequence[Shots]],
-    found: Mapping[tuple[str, str], _Outcome],
+    outcomes: Mapping[tuple[str, str], _Outcome],
     lacking: Mapping[tuple[str, str], str],
 ) -> Findings:
     words = dict(questions.words)
     figures: dict[str, list[Figure]] = {'accuracy': [], 'plain': [], 'single': []}
     for key in (_CORPUS, _RECORDS, _PUBLIC, _ZERO_SHOT):
         prefix, title = key
-        outcome, note = found.get(key), lacking.get(key, '')
+        outcome, note = outcomes.get(key), lacking.get(key, '')
         averaged: _Mean = (None, None)
         plain, single = averaged, averaged
         if outcome is not None:
@@ -190,7 +190,7 @@ def _findings(
             )
     counts = np.bincount(true, minlength=len(words))
     by_label = [
-        float((found[_CORPUS].averaged[:, true == place] == place).mean()) if counts[place] else None
+        float((outcomes[_CORPUS].averaged[:, true == place] == place).mean()) if counts[place] else None
         for place in range(len(words))
     ]
     tested = [(label, value) for label, value in zip(words, by_label) if value is not None]
@@ -232,12 +232,12 @@ def _findings(
                 series=tuple(
                     Series(
                         name=name,
-                        x=tuple(title for _, title in found),
+                        x=tuple(title for _, title in outcomes),
                         y=tuple(float((labels == true).mean()) for labels in of_kind),
                     )
                     for name, of_kind in (
-                        ('calibrated', [each.averaged for each in found.values()]),
-                        ('not calibrated', [each.plain for each in found.values()]),
+                        ('calibrated', [each.averaged for each in outcomes.values()]),
+                        ('not calibrated', [each.plain for each in outcomes.values()]),
                     )
                 ),
             ),
@@ -268,7 +268,7 @@ def _note_of(prompts: Sequence[Shots] | None, words: Mapping[str, str]) -> str:
 
 def _settings(sources: Sources, questions: Questions) -> dict[str, Setting]:
     """All that the answers to the corpus's prompts depend on beside the texts."""
-    settings, model, own = questions.settings, questions.model(), questions.prompts
+    settings, model, prompts = questions.settings, questions.model(), questions.prompts
     return {
         'model': settings.model,
         'model_fingerprint': model.fingerprint,
@@ -282,10 +282,10 @@ def _settings(sources: Sources, questions: Questions) -> dict[str, Setting]:
         'content_free_inputs': json.dumps(CONTENT_FREE),
         'orders_averaged': 'calibrated probabilities, before the largest is taken',
         'examples_per_label': settings.examples_per_label,
-        'examples_of_the_corpus': len(own[0]),
+        'examples_of_the_corpus': len(prompts[0]),
         'draws': settings.draws,
-        'orders': len(own) // settings.draws,
-        'all_orders': len(own) // settings.draws == math.factorial(len(own[0])),
+        'orders': len(prompts) // settings.draws,
+        'all_orders': len(prompts) // settings.draws == math.factorial(len(prompts[0])),
         'most_orders': settings.most_orders,
         'test_texts': len(questions.queries) - len(CONTENT_FREE),
         'most_test_texts': settings.most_test_texts,

@@ -59,15 +59,15 @@ def _examples(texts: Texts, words: Mapping[str, str], count: int, rng: np.random
     for row, label in enumerate(texts.labels or ()):
         if label in rows:
             rows[label].append(row)
-    present = {label: own for label, own in rows.items() if own}
+    present = {label: of_label for label, of_label in rows.items() if of_label}
     if len(present) < 2:
         raise NotDefined(
             f'The corpus has {len(present)} of the {len(words)} labels, and examples of two are needed.'
         )
     return tuple(
-        (texts.texts[own[place]], label)
-        for label, own in present.items()
-        for place in rng.choice(len(own), min(count, len(own)), replace=False)
+        (texts.texts[of_label[place]], label)
+        for label, of_label in present.items()
+        for place in rng.choice(len(of_label), min(count, len(of_label)), replace=False)
     )
 
 
@@ -128,12 +128,14 @@ class Writer:
         header = HEADER.format(labels=' and '.join([', '.join(names[:-1]), names[-1]]))
         pieces = [header, BEFORE_TEXT, AFTER_TEXT, *(' ' + name for name in names)]
         encoded = [tuple(ids.tolist()) for ids in tokenizer.encode_batch(pieces)]
-        own = encoded[3:]
+        name_ids = encoded[3:]
         # A space is a token of its own before numbers, and before words of scripts without spaces.
-        shared = len(os.path.commonprefix(own))
-        starts = collections.Counter(ids[shared : shared + 1] for ids in own)
+        shared = len(os.path.commonprefix(name_ids))
+        starts = collections.Counter(ids[shared : shared + 1] for ids in name_ids)
         alike = [
-            name for name, ids in zip(names, own) if not ids[shared:] or starts[ids[shared : shared + 1]] > 1
+            name
+            for name, ids in zip(names, name_ids)
+            if not ids[shared:] or starts[ids[shared : shared + 1]] > 1
         ]
         if alike:
             # Words that were given are public; values of the test texts are not.
@@ -148,7 +150,7 @@ class Writer:
             header=(*tokenizer.start_tokens, *encoded[0]),
             before=encoded[1],
             after=encoded[2],
-            words=dict(zip(words, own)),
+            words=dict(zip(words, name_ids)),
             shared=shared,
             most_text_tokens=settings.most_text_tokens,
         )

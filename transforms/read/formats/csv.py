@@ -66,10 +66,10 @@ class Csv(Format):
             head, _ = dialect_lib.peek(decompressed(file, codec))
         except CorruptStream:
             return None
-        found = dialect_lib.likeliest(head, dialect, self._delimiters)
-        if found is None:
+        likeliest = dialect_lib.likeliest(head, dialect, self._delimiters)
+        if likeliest is None:
             return None if not head.strip() else ((), dialect)
-        columns, shown = found
+        columns, shown = likeliest
         # The index of a pandas table has no name and comes first.
         return tuple(columns[1:] if len(columns) > 1 and not columns[0].strip() else columns), shown
 
@@ -80,11 +80,13 @@ class Csv(Format):
                 'if the delimiter is no comma.'
             )
         head, _ = dialect_lib.peek(decompressed(file, codec))
-        found = dialect_lib.suggest(head, fields.names, fields.dialect.quoting)
-        if found is None:
+        dialect = dialect_lib.suggest(head, fields.names, fields.dialect.quoting)
+        if dialect is None:
             return super().remedy(file, codec, fields)
-        remedy = f"Its header line has them with --delimiter '{_spelt(found)}' --encoding {found.encoding}"
-        if found.encoding != dialect_lib.OF_SPREADSHEETS:
+        remedy = (
+            f"Its header line has them with --delimiter '{_spelt(dialect)}' --encoding {dialect.encoding}"
+        )
+        if dialect.encoding != dialect_lib.OF_SPREADSHEETS:
             return f'{remedy}: give these.'
         return (
             f'{remedy}, as spreadsheets of western Europe write it: give these, or the encoding that the '
@@ -122,11 +124,11 @@ class _CsvLines:
         return self
 
     def __next__(self) -> str:
-        while (found := next(self._sources[-1], None)) is None:
+        while (next_line := next(self._sources[-1], None)) is None:
             if len(self._sources) == 1:
                 raise StopIteration
             self._sources.pop()
-        line, is_whole = found
+        line, is_whole = next_line
         self.raw += line
         self.count += 1
         if not is_whole or len(self.raw) > lines_lib.MAX_ROW_BYTES:

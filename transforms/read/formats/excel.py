@@ -106,19 +106,19 @@ def _beginning(data: bytes, table: Table, path: str, count: int) -> list[Row]:
         ValueError: No workbook. The error quotes `path` and no content.
         RestrictedError: As of `_sheet`.
     """
-    found = None
+    rows = None
     try:
-        found = list(itertools.islice(_sheet(data, table, path).rows(), count))
+        rows = list(itertools.islice(_sheet(data, table, path).rows(), count))
     except RestrictedError:
         raise
     except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
         pass
-    if found is None:
+    if rows is None:
         raise ValueError(
             f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, has a password, '
             'or has files that are no part of one. Save it again as .xlsx, without a password.'
         )
-    return found
+    return rows
 
 
 def _sheet(data: bytes, table: Table, path: str = '') -> Sheet:

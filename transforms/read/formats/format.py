@@ -59,8 +59,8 @@ class Format(abc.ABC):
             ValueError: The file cannot be of this format, or it has several tables, of which `table` names
                 none. The error quotes `path` and no content.
         """
-        found = self.columns(file, codec, path, RecordFields(text='text', dialect=dialect, table=table))
-        return None if found is None else (tuple(sorted(found)), dialect)
+        columns = self.columns(file, codec, path, RecordFields(text='text', dialect=dialect, table=table))
+        return None if columns is None else (tuple(sorted(columns)), dialect)
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         """The remedy where `fields` are missing among the columns. The text quotes nothing of the file."""

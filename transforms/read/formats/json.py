@@ -79,14 +79,14 @@ class Json(Format):
         is_array = text.startswith('[')
         if (is_array and self._reads_arrays) or not _spans_lines(text, is_cut):
             return
-        found = 'objects over several lines, such as one around an array'
+        got = 'objects over several lines, such as one around an array'
         remedy = (
             "Write each record into one line: jq -c '.data[]' FILE > FILE.jsonl where the key data has them "
             'all, jq -c . FILE > FILE.jsonl where each is an object by itself.'
         )
         if is_array:
-            found, remedy = 'one array over several lines', 'Let its name end in .json.'
-        raise ValueError(f'Expected one JSON object in each line, got path={path!r} with {found}. {remedy}')
+            got, remedy = 'one array over several lines', 'Let its name end in .json.'
+        raise ValueError(f'Expected one JSON object in each line, got path={path!r} with {got}. {remedy}')
 
 
 def json_lines(chunks: Iterable[bytes]) -> Iterator[RawRow]:

@@ -137,19 +137,19 @@ class _Archive(zipfile.ZipFile):
         return super().open(name, mode, *args, **options)
 
     def read(self, name: Any, pwd: bytes | None = None) -> bytes:
-        found = bytearray()
+        content = bytearray()
         with self.open(name) as file:
             # The size in the directory may be wrong.
             while chunk := file.read(_CHUNK_BYTES):
-                found += chunk
-                if len(found) > _MAX_PART_BYTES:
+                content += chunk
+                if len(content) > _MAX_PART_BYTES:
                     raise ValueError(
                         'Expected files of a workbook that are no longer than any that is known.'
                     )
         if str(name).endswith(('.xml', '.rels')):
-            for _ in _events(io.BytesIO(found), _Texts()):
+            for _ in _events(io.BytesIO(content), _Texts()):
                 pass
-        return bytes(found)
+        return bytes(content)
 
 
 def _events(file: IO[bytes], handler: '_Texts') -> Iterator[Any]:

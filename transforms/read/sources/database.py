@@ -104,7 +104,7 @@ class Database(Source):
             # The first key of every range but the first. A range is given by comparisons alone, so that
             # each row is in one range, whatever is written meanwhile, and whatever type the key has.
             each = f'((total + {PARTITIONS - 1}) / {PARTITIONS})'
-            found = _run(
+            rows = _run(
                 connection,
                 place,
                 f'SELECT k FROM (SELECT {key} AS k, ROW_NUMBER() OVER (ORDER BY {key}) - 1 AS place, '
@@ -113,7 +113,7 @@ class Database(Source):
                 _query(place, table),
             )
             # Bytes of SQLite are either no key that has an order among texts, or a text that is not UTF-8.
-            keys = (first for (first,) in found if not isinstance(first, bytes))
+            keys = (first for (first,) in rows if not isinstance(first, bytes))
             # An infinite date has its place in the order, too.
             firsts = list(
                 dict.fromkeys(str(key) if isinstance(key, column_types.Unspelled) else key for key in keys)
@@ -238,10 +238,10 @@ def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
             # The driver begins a transaction with the first row alone, and a new table would stay.
             sa.event.listen(engine, 'begin', lambda one: one.exec_driver_sql('BEGIN IMMEDIATE'))
     else:
-        own: dict[str, Any] = places.connect_arguments(url.host, url.query)
+        arguments: dict[str, Any] = places.connect_arguments(url.host, url.query)
         if password := os.environ.get(places.PASSWORD_VARIABLE):
-            own['password'] = password
-        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
+            arguments['password'] = password
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
         if not writes:
             sa.event.listen(engine, 'connect', _take_as_text)
             sa.event.listen(engine, 'begin', _begin_reading)

@@ -164,14 +164,14 @@ def _refuse_elsewhere(names: Sequence[str], file: str, place: str) -> None:
         )
 
 
-def _split(found: Sequence[str], asked: str | None, place: str) -> str:
+def _split(splits: Sequence[str], asked: str | None, place: str) -> str:
     """The split that is asked for, or the only one."""
-    if asked is None and len(found) == 1:
-        return found[0]
-    if asked not in found:
+    if asked is None and len(splits) == 1:
+        return splits[0]
+    if asked not in splits:
         got = 'none' if asked is None else f'split={asked!r}'
         raise ValueError(
-            f'Expected one of the splits {list(found)} of input={place!r}, got {got}. Name one with --split.'
+            f'Expected one of the splits {list(splits)} of input={place!r}, got {got}. Name one with --split.'
         )
     return str(asked)
 
@@ -179,15 +179,15 @@ def _split(found: Sequence[str], asked: str | None, place: str) -> str:
 def _json(folder: str, name: str, place: str, key: str) -> list[Any]:
     with _open(FileSystems.join(folder, name)) as file:
         try:
-            found = json.loads(file.read())[key]
+            values = json.loads(file.read())[key]
         except (ValueError, KeyError, TypeError):
-            found = None
-    if not isinstance(found, list):
+            values = None
+    if not isinstance(values, list):
         raise ValueError(
             f'Expected a data set as save_to_disk writes it, got input={place!r} with another {name}. '
             'Save it again.'
         )
-    return found
+    return values
 
 
 def _open(path: str) -> BinaryIO:

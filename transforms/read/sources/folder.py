@@ -117,10 +117,10 @@ def _ways(place: str) -> Iterator[tuple[str, bool]]:
         return
     root, seen = os.path.join(os.path.realpath(place), ''), set[Identity]()
     for way in names:
-        found = _file_at(os.path.join(place, way), root)
-        yield way, found is not None and found not in seen
-        if found is not None:
-            seen.add(found)
+        identity = _file_at(os.path.join(place, way), root)
+        yield way, identity is not None and identity not in seen
+        if identity is not None:
+            seen.add(identity)
 
 
 def _file_at(path: str, root: str) -> Identity | None:
