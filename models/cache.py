@@ -10,8 +10,8 @@ _RULE = 'XDG_CACHE_HOME'
 
 def cache_folder() -> pathlib.Path:
     """`$DP_CORPUS_CACHE`, else `$XDG_CACHE_HOME/dp-corpus`, else `~/.cache/dp-corpus`; it need not exist."""
-    if own := os.environ.get(VARIABLE):
-        return pathlib.Path(own).expanduser().absolute()
+    if folder := os.environ.get(VARIABLE):
+        return pathlib.Path(folder).expanduser().absolute()
     shared = os.environ.get(_RULE, '')
     # The rule says of a relative path that it is to be ignored.
     root = pathlib.Path(shared) if os.path.isabs(shared) else pathlib.Path.home() / '.cache'

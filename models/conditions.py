@@ -38,7 +38,7 @@ class Conditions:
 
     def __post_init__(self) -> None:
         sizes = {len(counts) for counts in self.noisy_counts}
-        values = {len(of) for of in self.cells}
+        values = {len(cell) for cell in self.cells}
         if not self.cells or sizes != {len(self.cells)} or values != {len(self.fields)}:
             raise ValueError(
                 f'Expected one noisy count of each of cells={len(self.cells)} for every label, and a value '
@@ -71,23 +71,23 @@ class Conditions:
         return cls.of_plain(json.loads(text), 'conditions.json')
 
     @classmethod
-    def of_plain(cls, found: Any, file: str) -> 'Conditions':
+    def of_plain(cls, value: Any, file: str) -> 'Conditions':
         """From what JSON holds.
 
         Raises:
             ValueError: It is something else.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(found, dict) or set(found) != names:
+        if not isinstance(value, dict) or set(value) != names:
             raise ValueError(
                 f'Expected Conditions with the fields {sorted(names)}, got another JSON value. Restore '
                 f'{file}, or start a new run in a fresh work directory.'
             )
         return cls(
-            fields=tuple(found['fields']),
-            cells=tuple(map(tuple, found['cells'])),
-            noisy_counts=tuple(map(tuple, found['noisy_counts'])),
-            rho=found['rho'],
+            fields=tuple(value['fields']),
+            cells=tuple(map(tuple, value['cells'])),
+            noisy_counts=tuple(map(tuple, value['noisy_counts'])),
+            rho=value['rho'],
         )
 
 
@@ -114,11 +114,11 @@ class Turns:
         """The cell of each of a batch's first examples."""
         turn = cycle(self.shares)
         first = _public_hash(run_id, self.label, -1)
-        found = []
+        cells = []
         for example in range(examples):
             turned = (self.place + _public_hash(run_id, self.label, example)) % self.batches
-            found.append(turn[(first + example * self.batches + turned) % len(turn)])
-        return found
+            cells.append(turn[(first + example * self.batches + turned) % len(turn)])
+        return cells
 
 
 @functools.lru_cache(maxsize=64)
@@ -139,17 +139,17 @@ def cycle(shares: tuple[int, ...]) -> tuple[int, ...]:
     opening: dict[int, list[tuple[int, int, int]]] = {0: []}
     opening[0] = [(-(-total // share), cell, 0) for cell, share in enumerate(shares) if share]
     opened: list[tuple[int, int, int]] = []
-    found = []
+    cells = []
     for place in range(total):
         for window in opening.pop(place, ()):
             heapq.heappush(opened, window)
         _, cell, times = heapq.heappop(opened)
-        found.append(cell)
+        cells.append(cell)
         times += 1
         if times < shares[cell]:
             window = (-(-(times + 1) * total // shares[cell]), cell, times)
             opening.setdefault(max(place + 1, times * total // shares[cell]), []).append(window)
-    return tuple(found)
+    return tuple(cells)
 
 
 def _at_most(shares: tuple[int, ...], most: int) -> tuple[int, ...]:

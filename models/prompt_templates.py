@@ -63,17 +63,17 @@ class PromptTemplate:
             ('public', self.public, None, _PUBLIC),
             ('separator', self.separator, None, _PUBLIC),
         ):
-            found = PLACEHOLDER.findall(form)
-            if surplus := sorted(set(found) - permitted - of_attributes(found)):
+            placeholders = PLACEHOLDER.findall(form)
+            if surplus := sorted(set(placeholders) - permitted - of_attributes(placeholders)):
                 raise ValueError(
                     f'Expected the {name} form of a prompt to hold only {sorted(permitted)}, '
                     f'got placeholders={surplus}. Texts go into the example form, examples into the '
                     'private form; a public prompt may show no field of a record.'
                 )
-            if needed and found.count(needed) != 1:
+            if needed and placeholders.count(needed) != 1:
                 raise ValueError(
                     f'Expected {{{needed}}} once in the {name} form of a prompt, '
-                    f'got count={found.count(needed)}. Write it exactly once.'
+                    f'got count={placeholders.count(needed)}. Write it exactly once.'
                 )
 
 

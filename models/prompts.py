@@ -65,7 +65,7 @@ class PlainPrompts:
                 'Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE, '
                 'or --json-schema FILE.'
             )
-        declared = {f'{of}.{one.column}' for one in self.attributes for of in ('label', 'label_name')}
+        declared = {f'{prefix}.{one.column}' for one in self.attributes for prefix in ('label', 'label_name')}
         if unknown := sorted(of_attributes(PLACEHOLDER.findall(forms)) - declared):
             raise ValueError(
                 f'Expected placeholders of declared attributes in a prompt, got placeholders={unknown}, '
@@ -120,7 +120,10 @@ class PlainPrompts:
         """A line of a form; a named label in it becomes one named value for each attribute."""
         if not self.attributes:
             return line
-        named = [f'{{label_name.{of.column}}}: {{label.{of.column}}}' for of in self.attributes]
+        named = [
+            f'{{label_name.{attribute.column}}}: {{label.{attribute.column}}}'
+            for attribute in self.attributes
+        ]
         is_whole = line.removesuffix('\n') == _NAMED_LABEL
         return line.replace(_NAMED_LABEL, ('\n' if is_whole else ', ').join(named))
 
@@ -134,15 +137,15 @@ class PlainPrompts:
         """The value of each placeholder."""
         known = {
             'label': self.label_words.get(label or '', label or ''),
-            'label_name': ', '.join(of.name for of in self.attributes) or self.label_name,
+            'label_name': ', '.join(attribute.name for attribute in self.attributes) or self.label_name,
             'text_name': self.text_name,
             'corpus_description': self.corpus_description,
             'schema': self.schema or '',
         }
-        known |= {f'label_name.{of.column}': of.name for of in self.attributes}
+        known |= {f'label_name.{attribute.column}': attribute.name for attribute in self.attributes}
         if label is not None and self.attributes:
             of_each = zip(self.attributes, attributes.values_of(label), strict=True)
-            known |= {f'label.{of.column}': of.words_of(value) for of, value in of_each}
+            known |= {f'label.{attribute.column}': attribute.words_of(value) for attribute, value in of_each}
         return known
 
 
@@ -375,10 +378,12 @@ class PromptWriter(PlainPrompts):
             tokens = constraints.Tokens(
                 released, self.tokenizer.token_bytes, frozenset(self.tokenizer.stop_tokens)
             )
-            found = constraints.mask_of(self.mask or constraints.AnyText.name).constraint(tokens)
+            constraint = constraints.mask_of(self.mask or constraints.AnyText.name).constraint(tokens)
             if not self.min_example_tokens:
-                return found
-            return constraints.LongEnough.held(found, self.stop_rule(vocab_size), self.min_example_tokens)
+                return constraint
+            return constraints.LongEnough.held(
+                constraint, self.stop_rule(vocab_size), self.min_example_tokens
+            )
         return constraints.Grammar.of(
             self.structure.automaton,
             self.tokenizer.token_bytes(),
@@ -407,8 +412,8 @@ class PromptWriter(PlainPrompts):
     def _first_states(self) -> tuple[int, ...]:
         """For each cell, the automaton's state after the response prefix, with which every example begins."""
         assert self.structure is not None
-        prefix, found = self.template.response_prefix, self.structure.automaton
-        states = tuple(found.walk(prefix.encode(), start) for start in self.structure.starts)
+        prefix, structure_automaton = self.template.response_prefix, self.structure.automaton
+        states = tuple(structure_automaton.walk(prefix.encode(), start) for start in self.structure.starts)
         if automaton.DEAD in states:
             raise ValueError(
                 'Expected a prompt whose response prefix begins a text of the structure, got '

@@ -86,9 +86,14 @@ class Reference:
                 digest is of whole texts. None leaves them whole.
         """
         return cls(
-            texts=tuple((label, tuple(text[:text_limit] for text in of)) for label, of in texts.items()),
+            texts=tuple(
+                (label, tuple(text[:text_limit] for text in label_texts))
+                for label, label_texts in texts.items()
+            ),
             digest=reference_digest(texts),
-            shared_hashes=frozenset(text_hash(text) for of in texts.values() for text in of),
+            shared_hashes=frozenset(
+                text_hash(text) for label_texts in texts.values() for text in label_texts
+            ),
             origin=TextOrigin(vouched=True) if origin is None else origin,
         )
 
@@ -104,7 +109,7 @@ class Reference:
 
 def reference_digest(texts: Mapping[str | None, Sequence[str]]) -> str:
     """SHA-256 of the JSON `[[label, [text, ...]], ...]`, in UTF-8 without spaces or escapes; hexadecimal."""
-    pairs = [[label, list(of)] for label, of in texts.items()]
+    pairs = [[label, list(label_texts)] for label, label_texts in texts.items()]
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=False, separators=(',', ':')).encode()).hexdigest()
 
 
@@ -181,18 +186,18 @@ class ReleasedReference:
                 and, if those are fewer than M, texts of other labels after them: these are of the genre
                 too, and a reference of one or two texts is worse than the public prompt.
         """
-        own = [pick(texts.get(group, ()), size) for group in range(len(plan.group_names))]
+        picks = [pick(texts.get(group, ()), size) for group in range(len(plan.group_names))]
         of_label: dict[str | None, tuple[str, ...]] = dict.fromkeys(plan.labels, ())
-        for label, picked in zip(plan.group_labels, own, strict=True):
+        for label, picked in zip(plan.group_labels, picks, strict=True):
             of_label[label] = pick((*of_label[label], *picked), size)
-        of_all = pick(itertools.chain(*own), size)
+        of_all = pick(itertools.chain(*picks), size)
         filled = {
             label: tuple(dict.fromkeys((*picked, *of_all)))[:size] for label, picked in of_label.items()
         }
         return cls(
             texts_by_group=tuple(
                 picked if len(picked) == size else filled[label]
-                for label, picked in zip(plan.group_labels, own, strict=True)
+                for label, picked in zip(plan.group_labels, picks, strict=True)
             )
         )
 
@@ -207,8 +212,8 @@ class ReleasedReference:
         Raises:
             ValueError: The text is not the JSON of a reference.
         """
-        found = json.loads(text)
-        groups = found.get('texts_by_group') if isinstance(found, dict) and len(found) == 1 else None
+        value = json.loads(text)
+        groups = value.get('texts_by_group') if isinstance(value, dict) and len(value) == 1 else None
         if not isinstance(groups, list) or not all(
             isinstance(texts, list) and all(isinstance(one, str) for one in texts) for texts in groups
         ):

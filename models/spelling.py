@@ -81,8 +81,8 @@ def spelled(value: object) -> str | None:
     if isinstance(value, bool):
         return 'true' if value else 'false'
     if isinstance(value, (int, float, decimal.Decimal)):
-        if (found := whole(value)) is not None:
-            return str(found)
+        if (number := whole(value)) is not None:
+            return str(number)
         if isinstance(value, decimal.Decimal):
             # Another one has no digit in its first places, or is whole and too long.
             has_digits = value.is_finite() and -MOST_DIGITS <= value.adjusted() < MOST_DIGITS
@@ -189,10 +189,10 @@ def _of_text(text: str) -> str | None:
     return '0' if text == '-0' else text
 
 
-def _of_moment(found: re.Match[str]) -> str:
+def _of_moment(match: re.Match[str]) -> str:
     """The spelling of a time of day, perhaps on a date; one that no calendar has is a text like others."""
-    date, time, zone = found['date'], found['time'], found['zone']
-    fraction = (found['fraction'] or '').rstrip('0').rstrip('.')
+    date, time, zone = match['date'], match['time'], match['zone']
+    fraction = (match['fraction'] or '').rstrip('0').rstrip('.')
     if date is None:
         return f'{time}{fraction}{zone or ""}'
     try:
@@ -200,7 +200,7 @@ def _of_moment(found: re.Match[str]) -> str:
         if zone is not None:
             moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
-        return found[0]
+        return match[0]
     if zone is not None:
         return f'{moment}{fraction}+00'
     return date if time == '00:00:00' and not fraction else f'{date} {time}{fraction}'

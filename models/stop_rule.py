@@ -43,8 +43,8 @@ def check_stop_texts(texts: Sequence[str]) -> None:
 
 def cut_at_stop_text(text: str, stop_texts: Iterable[str]) -> str:
     """The text before the first place where any of the stop texts begins."""
-    found = [place for stop in stop_texts if (place := text.find(stop)) >= 0]
-    return text[: min(found, default=len(text))]
+    places = [place for stop in stop_texts if (place := text.find(stop)) >= 0]
+    return text[: min(places, default=len(text))]
 
 
 def may_come(table: Any, state: Any, place: Any, min_tokens: Any) -> Any:

@@ -113,10 +113,10 @@ def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.
     order = np.argsort(part, kind='stable')
     for columns in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
         cells = np.flatnonzero(votes[:, columns].any(axis=1))
-        own = votes[np.ix_(cells, columns)]
-        covariance = own @ own.T / 4 + noise_scale**2 * np.eye(len(cells))
-        weighted = np.linalg.solve(covariance, own)
-        along = (weighted * own).sum(axis=0)
+        block = votes[np.ix_(cells, columns)]
+        covariance = block @ block.T / 4 + noise_scale**2 * np.eye(len(cells))
+        weighted = np.linalg.solve(covariance, block)
+        along = (weighted * block).sum(axis=0)
         # Sherman and Morrison: the own column is taken out of the covariance.
         scores[columns] = weighted.T @ (noisy - expected)[cells] / (1 - along / 4)
     return scores

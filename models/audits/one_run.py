@@ -155,15 +155,15 @@ def guesses_of(scores: np.ndarray, present: np.ndarray) -> tuple[Guesses, ...]:
     order = shuffled[np.argsort(-scores[shuffled], kind='stable')]
     hits = np.concatenate([[0], np.cumsum(present[order])])
     misses = np.concatenate([[0], np.cumsum(~present[order[::-1]])])
-    found = []
+    guesses = []
     for share in _BOTH_ENDS:
         # At least two are left out: the library wants a canary on both sides that nobody guesses.
         each = max(1, min(round(share * m), m - 2) // 2)
-        found.append(Guesses(m, 2 * each, int(hits[each] + misses[each])))
+        guesses.append(Guesses(m, 2 * each, int(hits[each] + misses[each])))
     for share in _UPPER_END:
         count = max(1, round(share * m))
-        found.append(Guesses(m, count, int(hits[count])))
-    return tuple(found)
+        guesses.append(Guesses(m, count, int(hits[count])))
+    return tuple(guesses)
 
 
 def epsilon_of_any(guesses: Guesses, delta: float, significance: float) -> float:

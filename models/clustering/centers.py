@@ -254,14 +254,14 @@ class Clusterer:
     embedder: Embedder
 
     def __post_init__(self) -> None:
-        for found, wanted, what in (
+        for value, wanted, what in (
             (self.embedder.name, self.centers.embedder, 'name'),
             (self.embedder.fingerprint, self.centers.embedder_fingerprint, 'fingerprint'),
             (self.embedder.dimensions, self.centers.vectors.shape[1], 'dimensions'),
         ):
-            if found != wanted:
+            if value != wanted:
                 raise ValueError(
-                    f'Expected the embedder of the centres, {what}={wanted!r}, got {what}={found!r}. '
+                    f'Expected the embedder of the centres, {what}={wanted!r}, got {what}={value!r}. '
                     'Choose the embedder that the centres were fitted with, or fit centres for this one.'
                 )
 
@@ -293,13 +293,13 @@ class ClusterSettings:
     form_share: float = 0.0
 
     def __post_init__(self) -> None:
-        given = [value is not None for value in self._decoder_settings()]
+        is_set = [value is not None for value in self._decoder_settings()]
         # Model, checkpoint and tokenizer; the type is MiniLM's as well.
-        fits = all(given) if self.embedder == 'decoder' else not any(given[:3])
+        fits = all(is_set) if self.embedder == 'decoder' else not any(is_set[:3])
         if not fits or (self.embedder == 'tfidf' and self.dtype is not None):
             raise ValueError(
                 "Expected model, checkpoint, tokenizer and dtype for embedder='decoder', at most a dtype for "
-                f'MiniLM, and none of them for TF-IDF, got embedder={self.embedder!r} with {sum(given)} of '
+                f'MiniLM, and none of them for TF-IDF, got embedder={self.embedder!r} with {sum(is_set)} of '
                 'them. Give all four, or none.'
             )
 
@@ -352,8 +352,8 @@ class ClusterSettings:
     def _load_content(self) -> Embedder:
         if self.embedder == 'tfidf':
             folder = epath.Path(self.centers)
-            own = any((folder / name).exists() for name in embedder_lib.TFIDF_FILES)
-            return embedder_lib.TfidfEmbedder.read(folder if own else SHIPPED)
+            has_files = any((folder / name).exists() for name in embedder_lib.TFIDF_FILES)
+            return embedder_lib.TfidfEmbedder.read(folder if has_files else SHIPPED)
         if self.embedder == 'decoder':
             model, checkpoint, tokenizer, dtype = self._decoder_settings()
             return embedder_lib.DecoderEmbedder(

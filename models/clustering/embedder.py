@@ -304,10 +304,10 @@ class DecoderEmbedder(Embedder):
         extras.need(extras.GEMMA, use="embedder='decoder'")
         import jax
 
-        sizes, own = family.sizes_of(model), family.family_of(model)
+        sizes, model_family = family.sizes_of(model), family.family_of(model)
         self.model, self.dimensions = model, sizes.embed_dim
-        self._pooling = own.load_pooling(model, checkpoint, dtype=dtype)
-        self._tokenizer = own.load_tokenizer(model, tokenizer)
+        self._pooling = model_family.load_pooling(model, checkpoint, dtype=dtype)
+        self._tokenizer = model_family.load_tokenizer(model, tokenizer)
         named = jax.tree_util.tree_leaves_with_path(self._pooling.weights)
         settings = {
             'architecture': dataclasses.asdict(sizes),

@@ -32,7 +32,7 @@ def features(text: str) -> Iterator[tuple[str, float]]:
     bare = text.strip()
     if not bare:
         return
-    words = [found[0].casefold() for found, _ in zip(_WORD.finditer(bare), range(_FIRST_WORDS), strict=False)]
+    words = [match[0].casefold() for match, _ in zip(_WORD.finditer(bare), range(_FIRST_WORDS), strict=False)]
     for place, word in enumerate(words):
         yield f'word {place} {word}', 1 / math.sqrt(len(words))
     yield f'first {_kind(bare[0])}', math.sqrt(0.5)

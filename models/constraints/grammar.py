@@ -98,7 +98,7 @@ class Grammar(Constraint):
         flat = np.array(
             [data[position] for position, count in enumerate(counts) for data in longest[:count]], np.uint8
         )
-        found = cls(
+        grammar = cls(
             table=jnp.asarray(automaton.table, jnp.int32),
             accepting=jnp.asarray(automaton.accepting),
             classes=jnp.asarray(automaton.class_of_byte[flat]),
@@ -109,8 +109,8 @@ class Grammar(Constraint):
             first=jnp.asarray(first, jnp.int32),
             counts=counts,
         )
-        found._check_goes_on(automaton, first, [data for data in longest if len(data) == 1])
-        return found
+        grammar._check_goes_on(automaton, first, [data for data in longest if len(data) == 1])
+        return grammar
 
     def start(self, example: jax.Array | int = 0) -> jax.Array:
         """The automaton's state, an int32 scalar, of `first`."""
@@ -122,16 +122,16 @@ class Grammar(Constraint):
 
     def allowed(self, state: jax.Array) -> jax.Array:
         """The forced token; else tokens whose bytes lead on, and stop tokens where a text may end."""
-        found = jnp.where(
+        allowed = jnp.where(
             self.ends, self._may_end(state), self.sampled & (self._walked(state) > 0)[self.ranks]
         )
-        return self._or_forced(state, jnp.arange(len(found)), found)
+        return self._or_forced(state, jnp.arange(len(allowed)), allowed)
 
     def allowed_among(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
         """`allowed` at some tokens, by walking these alone."""
         is_live = self._walked_by(state, self.ranks[tokens]) > 0
-        found = jnp.where(self.ends[tokens], self._may_end(state), self.sampled[tokens] & is_live)
-        return self._or_forced(state, tokens, found)
+        allowed = jnp.where(self.ends[tokens], self._may_end(state), self.sampled[tokens] & is_live)
+        return self._or_forced(state, tokens, allowed)
 
     def forced(self, state: jax.Array) -> jax.Array:
         """The state's entry of `forced_tokens`."""
@@ -141,9 +141,9 @@ class Grammar(Constraint):
         """The state after a token's bytes; a stop token has none."""
         return self._walked_by(state, self.ranks[token])
 
-    def _or_forced(self, state: jax.Array, tokens: jax.Array, found: jax.Array) -> jax.Array:
+    def _or_forced(self, state: jax.Array, tokens: jax.Array, allowed: jax.Array) -> jax.Array:
         forced = self.forced(state)
-        return jnp.where(forced < 0, found, tokens == forced)
+        return jnp.where(forced < 0, allowed, tokens == forced)
 
     def _may_end(self, state: jax.Array) -> jax.Array:
         # Allowed tokens never lead to the dead state. A stream from elsewhere may, and has to end there.
@@ -203,5 +203,5 @@ class Grammar(Constraint):
                     f'bytes={bytes_here.tolist()} lead on from, with which no token goes on. Take a '
                     'tokenizer with a token for every byte, or another schema.'
                 )
-            stack.extend(found for found in reached.tolist() if found not in seen)
+            stack.extend(target for target in reached.tolist() if target not in seen)
             seen.update(reached.tolist())

@@ -66,13 +66,13 @@ class LongEnough(Constraint):
 
     def allowed(self, state: Length) -> jax.Array:
         """The other's tokens that do not end the example too early; all of them if there is none."""
-        found, kept = self._held(state)
-        return jnp.where(kept.any(), kept, found)
+        allowed, kept = self._held(state)
+        return jnp.where(kept.any(), kept, allowed)
 
     def allowed_among(self, state: Length, tokens: jax.Array) -> jax.Array:
         """`allowed` at some tokens."""
-        found, kept = self._held(state)
-        return jnp.where(kept.any(), kept[tokens], found[tokens])
+        allowed, kept = self._held(state)
+        return jnp.where(kept.any(), kept[tokens], allowed[tokens])
 
     def forced(self, state: Length) -> jax.Array | None:
         """The other's."""
@@ -91,5 +91,7 @@ class LongEnough(Constraint):
 
     def _held(self, state: Length) -> tuple[jax.Array, jax.Array]:
         """`[V]` each: the other's tokens, and those of them that leave the example long enough."""
-        found = self.of.allowed(state.of)
-        return found, found & stop_rules.may_come(self.table, state.stop_state, state.place, self.min_tokens)
+        allowed = self.of.allowed(state.of)
+        return allowed, allowed & stop_rules.may_come(
+            self.table, state.stop_state, state.place, self.min_tokens
+        )

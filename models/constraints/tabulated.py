@@ -66,9 +66,9 @@ class Tabulated(Grammar):
     ) -> 'Tabulated':
         """Computes the masks, on the host."""
         masks, mask_of_state = _masks(grammar, most_states, most_bytes)
-        own = {field.name: getattr(grammar, field.name) for field in dataclasses.fields(grammar)}
+        fields = {field.name: getattr(grammar, field.name) for field in dataclasses.fields(grammar)}
         return cls(
-            **own,
+            **fields,
             masks=jnp.asarray(masks),
             mask_of_state=jnp.asarray(mask_of_state),
             walks=bool((mask_of_state < 0).any()),
@@ -88,16 +88,16 @@ class Tabulated(Grammar):
         packed = packed.at[jnp.arange(rows), byte].max(
             jnp.where(forced < 0, jnp.uint8(0), jnp.asarray(_PLANES)[plane])
         )
-        found = (packed[:, None] & _PLANES[:, None] != 0).reshape(rows, -1)[:, : len(self.ranks)]
+        allowed = (packed[:, None] & _PLANES[:, None] != 0).reshape(rows, -1)[:, : len(self.ranks)]
         if not self.walks:
-            return found
+            return allowed
 
         def one(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            is_left, found = carry
+            is_left, allowed = carry
             row = jnp.argmax(is_left)
-            return is_left.at[row].set(False), found.at[row].set(Grammar.allowed(self, states[row]))
+            return is_left.at[row].set(False), allowed.at[row].set(Grammar.allowed(self, states[row]))
 
-        return jax.lax.while_loop(lambda carry: carry[0].any(), one, (place < 0, found))[1]
+        return jax.lax.while_loop(lambda carry: carry[0].any(), one, (place < 0, allowed))[1]
 
 
 def _masks(grammar: Grammar, most_states: int, most_bytes: int) -> tuple[np.ndarray, np.ndarray]:

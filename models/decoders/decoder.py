@@ -141,7 +141,7 @@ class Decoder(abc.ABC):
             other: The cache of a micro-batch of one row, such as a slice of another one.
         """
         return jax.tree.map(
-            lambda of, one: jax.lax.dynamic_update_slice_in_dim(of, one, row, 0), cache, other
+            lambda array, one: jax.lax.dynamic_update_slice_in_dim(array, one, row, 0), cache, other
         )
 
     @abc.abstractmethod

@@ -276,12 +276,12 @@ def files_of(model: str, checkpoint: str | None = None, tokenizer: str | None = 
     Raises:
         ValueError: No family has a model of this name, or its files must be given.
     """
-    own = family_of(model)
-    known = own.known_files(model)
+    family = family_of(model)
+    known = family.known_files(model)
     if checkpoint is None and known is not None:
         checkpoint = known.checkpoint
     if tokenizer is None and checkpoint is not None:
-        tokenizer = own.tokenizer_within(checkpoint)
+        tokenizer = family.tokenizer_within(checkpoint)
         if tokenizer is None and known is not None:
             tokenizer = known.tokenizer
     if checkpoint is None or tokenizer is None:

@@ -32,7 +32,7 @@ def listed(
         embedder: What embeds records too.
         earlier: Rounds before this one.
     """
-    found = [
+    candidates = [
         Candidate(
             name=row['name'],
             text=row['text'],
@@ -46,7 +46,7 @@ def listed(
         and not row['truncated']
         and row['tokens'] >= settings.least_tokens
     ]
-    return kept(found, embedder, earlier)
+    return kept(candidates, embedder, earlier)
 
 
 def kept(
@@ -82,24 +82,26 @@ def examples_of(
         children: Texts that were sampled after the last vote.
         vectors_of_children: Their embeddings, `[C d]`.
     """
-    found = pool.of(settings, generations, children, vectors_of_children)
+    text_pool = pool.of(settings, generations, children, vectors_of_children)
     # The fitter one of two that are nearly the same stays.
-    fit = fitness(found.scores, found.expected)
+    fit = fitness(text_pool.scores, text_pool.expected)
     order = np.argsort(-fit, kind='stable')
-    unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
-    own = np.sort(order[unlike])
-    numbers = texts_of_labels(settings, found.totals.tolist())
-    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own], embeddings=found.vectors[own])
+    unlike = distinct([text_pool.candidates[place].text for place in order], text_pool.vectors[order])
+    rows = np.sort(order[unlike])
+    numbers = texts_of_labels(settings, text_pool.totals.tolist())
+    places, labels = corpus(
+        text_pool.scores[:, rows], numbers, fitness=fit[rows], embeddings=text_pool.vectors[rows]
+    )
     return [
-        _example(settings, found, int(own[place]), int(label))
+        _example(settings, text_pool, int(rows[place]), int(label))
         for place, label in zip(places, labels, strict=True)
     ]
 
 
-def _example(settings: EvolutionSettings, found: pool.Pool, place: int, label: int) -> EvolvedExample:
-    candidate = found.candidates[place]
+def _example(settings: EvolutionSettings, text_pool: pool.Pool, place: int, label: int) -> EvolvedExample:
+    candidate = text_pool.candidates[place]
     batch_id, _, index = candidate.name.rpartition('-')
-    voted = int(found.rounds[place]) or None
+    voted = int(text_pool.rounds[place]) or None
     return EvolvedExample(
         text=candidate.text,
         label=settings.labels[label],
@@ -108,6 +110,6 @@ def _example(settings: EvolutionSettings, found: pool.Pool, place: int, label: i
         tokens=candidate.tokens,
         truncated=False,
         round=voted,
-        noisy_votes=None if voted is None else float(found.votes[label, place]),
+        noisy_votes=None if voted is None else float(text_pool.votes[label, place]),
         parents=','.join(candidate.parents),
     )

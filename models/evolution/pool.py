@@ -51,9 +51,13 @@ def of(
     if children:
         assert vectors_of_children is not None
         together = np.concatenate([together, vectors_of_children])
-    fields = (VoteField.of(of.votes, of.vectors, noise) for of in generations if len(of.candidates))
+    fields = (
+        VoteField.of(generation.votes, generation.vectors, noise)
+        for generation in generations
+        if len(generation.candidates)
+    )
     expected = sum((field.at(together) for field in fields), np.zeros((len(settings.labels), len(together))))
-    totals = sum((of.votes.sum(axis=1) for of in generations), np.zeros(len(settings.labels)))
+    totals = sum((generation.votes.sum(axis=1) for generation in generations), np.zeros(len(settings.labels)))
     # `label_scores` takes one table's noise: of T tables it is √T times as large.
     scores = label_scores(expected, totals, noise * math.sqrt(len(generations)))
     # A list holds the one before it, and new texts behind that.

@@ -45,11 +45,11 @@ def requests_of(
         number: Of the round, from 1; `params.rounds + 1` for the texts after the last vote.
         generations: The rounds before it.
     """
-    found = pool.of(settings, generations) if generations else None
-    shown = [_shown(settings, number, group, found) for group in range(len(settings.labels))]
+    text_pool = pool.of(settings, generations) if generations else None
+    shown = [_shown(settings, number, group, text_pool) for group in range(len(settings.labels))]
     asked = []
     for batch_id, count in settings.batches_of(number):
-        own = [shown[batch_id.group].pop(0) for _ in range(count)]
+        batch_examples = [shown[batch_id.group].pop(0) for _ in range(count)]
         asked.append(
             Asked(
                 batch_id=batch_id,
@@ -59,34 +59,34 @@ def requests_of(
                         label=settings.labels[batch_id.group],
                         examples=tuple(text for _, text in examples),
                     )
-                    for place, examples in enumerate(own)
+                    for place, examples in enumerate(batch_examples)
                 ),
-                parents=tuple(tuple(name for name, _ in examples) for examples in own),
+                parents=tuple(tuple(name for name, _ in examples) for examples in batch_examples),
             )
         )
     return tuple(asked)
 
 
 def _shown(
-    settings: EvolutionSettings, number: int, group: int, found: Pool | None
+    settings: EvolutionSettings, number: int, group: int, text_pool: Pool | None
 ) -> list[tuple[tuple[str, str], ...]]:
     """(name, text) of the texts that each prompt of a label shows; none for the public prompt alone."""
     count = settings.samples_in(number)
-    own = None if found is None else np.flatnonzero(found.labels == group)
-    if found is None or own is None or not len(own):
+    rows = None if text_pool is None else np.flatnonzero(text_pool.labels == group)
+    if text_pool is None or rows is None or not len(rows):
         # No text of this label is there yet: its public prompt is asked once more.
         return [()] * count
     after_the_last_vote = number > settings.params.rounds
     fresh = 0 if after_the_last_vote else round(settings.fresh_share * count)
     children = count - fresh
-    chosen = own[survivors(favoured(found.expected[group, own]), max(1, min(children, len(own))))]
+    chosen = rows[survivors(favoured(text_pool.expected[group, rows]), max(1, min(children, len(rows))))]
     # Public: whoever has the release finds the same parents.
     digest = hashlib.sha256(json.dumps([settings.run_id, number, group]).encode()).digest()
     of_prompts = parents(
-        chosen, found.vectors, prompts=children, shots=settings.shots, seed=list(digest[:16])
+        chosen, text_pool.vectors, prompts=children, shots=settings.shots, seed=list(digest[:16])
     )
     families = [
-        tuple((found.candidates[place].name, found.candidates[place].text) for place in places)
+        tuple((text_pool.candidates[place].name, text_pool.candidates[place].text) for place in places)
         for places in of_prompts
     ]
     # In turn, so that no batch is of one kind.
@@ -95,8 +95,8 @@ def _shown(
 
 def _in_turn(one: list[Any], other: list[Any]) -> list[Any]:
     """Both lists in one, each evenly spread over it."""
-    places = [((place + 0.5) / len(of), kind, place) for kind, of in enumerate((one, other)) for place in
-              range(len(of))]  # fmt: skip
+    places = [((place + 0.5) / len(part), kind, place) for kind, part in enumerate((one, other)) for place in
+              range(len(part))]  # fmt: skip
     return [(one, other)[kind][place] for _, kind, place in sorted(places)]
 
 
@@ -104,11 +104,11 @@ def to_json(asked: Sequence[Asked]) -> str:
     """The requests of a round as JSON."""
     rows = [
         {
-            'batch': dataclasses.asdict(of.batch_id),
-            'requests': [dataclasses.asdict(request) for request in of.requests],
-            'parents': of.parents,
+            'batch': dataclasses.asdict(batch.batch_id),
+            'requests': [dataclasses.asdict(request) for request in batch.requests],
+            'parents': batch.parents,
         }
-        for of in asked
+        for batch in asked
     ]
     return json.dumps(rows, ensure_ascii=False)
 
@@ -119,8 +119,8 @@ def from_json(text: str) -> tuple[Asked, ...]:
         Asked(
             batch_id=BatchId(**row['batch']),
             requests=tuple(
-                Request(name=of['name'], label=of['label'], examples=tuple(of['examples']))
-                for of in row['requests']
+                Request(name=request['name'], label=request['label'], examples=tuple(request['examples']))
+                for request in row['requests']
             ),
             parents=tuple(map(tuple, row['parents'])),
         )

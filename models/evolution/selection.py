@@ -83,14 +83,14 @@ class VoteField:
 
     def at(self, embeddings: np.ndarray) -> np.ndarray:
         """Expected votes `[G, M]` of texts with these embeddings `[M, d]`, also of ones never voted on."""
-        found = np.empty((len(self.means), len(embeddings)))
+        expected = np.empty((len(self.means), len(embeddings)))
         for first in range(0, len(embeddings), _ROWS):
             rows = slice(first, first + _ROWS)
             squares = _square_distances(embeddings[rows], self.embeddings)
             for label, width in enumerate(self.widths):
                 kernel = np.exp(-squares / (2 * width**2))
-                found[label, rows] = self.means[label] + kernel @ self.weights[label]
-        return found
+                expected[label, rows] = self.means[label] + kernel @ self.weights[label]
+        return expected
 
 
 def _square_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -143,8 +143,8 @@ def fitness(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
         scores: Of each label, `[G, N]`.
         counts: Denoised votes, `[G, N]`; negative ones count as 0.
     """
-    own = np.take_along_axis(np.asarray(counts, np.float64), labels_of(scores)[None], axis=0)[0]
-    return np.maximum(own, 0) * clarity(scores) ** 0.25
+    votes = np.take_along_axis(np.asarray(counts, np.float64), labels_of(scores)[None], axis=0)[0]
+    return np.maximum(votes, 0) * clarity(scores) ** 0.25
 
 
 _WORD = re.compile(r'\w+')
@@ -237,7 +237,7 @@ def parents(
     turn = rng.permutation(survivors)
     different = np.unique(survivors)
     vectors = np.asarray(embeddings, np.float64)[different]
-    found = []
+    families = []
     for prompt in range(prompts):
         lead = int(turn[prompt % len(turn)])
         others = different[different != lead]
@@ -246,8 +246,8 @@ def parents(
             others = others[np.argsort(alike, kind='stable')[: math.ceil(len(others) / 2)]]
         drawn = rng.permutation(others)[: shots - 1]
         # The most like the answer to come stands last.
-        found.append((*map(int, drawn), lead))
-    return found
+        families.append((*map(int, drawn), lead))
+    return families
 
 
 def corpus(
@@ -276,19 +276,19 @@ def corpus(
     """
     labels, vectors = labels_of(scores), np.asarray(embeddings, np.float64)
     order = np.argsort(-fitness, kind='stable')
-    found = []
+    places = []
     for label, number in enumerate(numbers):
-        own = order[labels[order] == label]
-        rows = vectors[own]
-        worth = fitness[own] / max(float(fitness[own].max(initial=0)), np.finfo(float).tiny)
-        likeness = np.zeros(len(own))
-        left = np.ones(len(own), bool)
+        members = order[labels[order] == label]
+        rows = vectors[members]
+        worth = fitness[members] / max(float(fitness[members].max(initial=0)), np.finfo(float).tiny)
+        likeness = np.zeros(len(members))
+        left = np.ones(len(members), bool)
         chosen = []
-        for _ in range(min(number, len(own))):
+        for _ in range(min(number, len(members))):
             value = np.where(left, (1 - variety) * worth - variety * likeness, -np.inf)
             best = int(value.argmax())
             left[best] = False
-            chosen.append(own[best])
+            chosen.append(members[best])
             likeness = np.maximum(likeness, rows @ rows[best])
-        found.append(np.array(chosen, np.int64))
-    return np.concatenate(found), np.repeat(np.arange(len(found)), [len(own) for own in found])
+        places.append(np.array(chosen, np.int64))
+    return np.concatenate(places), np.repeat(np.arange(len(places)), [len(part) for part in places])

@@ -107,20 +107,20 @@ class AdapterCard:
     commitment: str | None = None
 
     def __post_init__(self) -> None:
-        found = subsampled.epsilon_of_event(self.mechanism.event, self.delta)
-        if not math.isclose(found, self.epsilon_of_run, rel_tol=1e-6):
+        epsilon_of_run = subsampled.epsilon_of_event(self.mechanism.event, self.delta)
+        if not math.isclose(epsilon_of_run, self.epsilon_of_run, rel_tol=1e-6):
             raise ValueError(
                 'Expected the guarantee that the settings give, got epsilon_of_run='
-                f'{self.epsilon_of_run!r} at delta={self.delta!r}, where they give {found!r}. Restore '
-                'adapter.json as it was released.'
+                f'{self.epsilon_of_run!r} at delta={self.delta!r}, where they give {epsilon_of_run!r}. '
+                'Restore adapter.json as it was released.'
             )
         composition.check(self.releases)
         counted = [release for release in self.releases if release.unit == self.unit]
-        found = composition.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
-        if not math.isclose(found, self.epsilon, rel_tol=1e-6):
+        epsilon = composition.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
+        if not math.isclose(epsilon, self.epsilon, rel_tol=1e-6):
             raise ValueError(
                 'Expected epsilon of the training and of all releases that went in, got '
-                f'epsilon={self.epsilon!r} at delta={self.delta!r}, where they give {found!r}. Restore '
+                f'epsilon={self.epsilon!r} at delta={self.delta!r}, where they give {epsilon!r}. Restore '
                 'adapter.json as it was released.'
             )
         labels = None if self.mechanism.label_mix_rho is None else self._label_number
@@ -159,7 +159,7 @@ class AdapterCard:
 
         `sampled_by` is the run that sampled the texts from it which go in; None where it goes in itself.
         """
-        own = EarlierRelease(
+        release = EarlierRelease(
             run_id=self.run_id,
             method=Tuned.did,
             unit=self.unit,
@@ -173,7 +173,7 @@ class AdapterCard:
             told_by='card',
             sampled_by=sampled_by,
         )
-        return earlier_release.handed_on(own, self.releases)
+        return earlier_release.handed_on(release, self.releases)
 
     def to_json(self) -> str:
         """The card as one JSON object."""
@@ -212,10 +212,10 @@ def check_factors(card: AdapterCard, data: bytes) -> None:
     Raises:
         ValueError: See above.
     """
-    if (found := digest(data)) != card.factors:
+    if (sha256 := digest(data)) != card.factors:
         raise ValueError(
             f'Expected the factors that the card of the adapter names, got {TENSORS} with SHA-256 '
-            f'{found[:12]}…, not {card.factors[:12]}…. Its guarantee is of no other: restore both files as '
+            f'{sha256[:12]}…, not {card.factors[:12]}…. Its guarantee is of no other: restore both files as '
             'they were released.'
         )
 
@@ -261,17 +261,17 @@ def from_bytes(data: bytes, model: str, rank: int | None) -> Any:
     import jax
 
     try:
-        found = safetensors_numpy.load(data)
+        arrays = safetensors_numpy.load(data)
     except safetensors.SafetensorError as error:
         raise ValueError(f'Expected {TENSORS} whole, got one that cannot be read. Restore it.') from error
     named, tree = jax.tree_util.tree_flatten_with_path(family.family_of(model).adapter_shapes(model, rank))
     expected = {_name(path): tuple(leaf.shape) for path, leaf in named}
-    if expected != {name: of.shape for name, of in found.items()}:
+    if expected != {name: array.shape for name, array in arrays.items()}:
         raise ValueError(
             f'Expected {in_words(rank)} for model={model!r}, got other names or shapes. Give the '
             'model that the adapter was trained on.'
         )
-    return jax.tree_util.tree_unflatten(tree, [found[name] for name in expected])
+    return jax.tree_util.tree_unflatten(tree, [arrays[name] for name in expected])
 
 
 def in_words(rank: int | None) -> str:

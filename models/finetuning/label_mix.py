@@ -20,11 +20,11 @@ def texts_of_shares(texts: int, shares: Sequence[float]) -> tuple[int, ...]:
         return (0,) * len(shares)
     whole = math.fsum(shares)
     exact = [texts * share / whole for share in shares]
-    found = [math.floor(number) for number in exact]
-    rest = sorted(range(len(found)), key=lambda place: found[place] - exact[place])
-    for place in rest[: texts - sum(found)]:
-        found[place] += 1
-    return tuple(max(1, number) for number in found)
+    numbers = [math.floor(number) for number in exact]
+    rest = sorted(range(len(numbers)), key=lambda place: numbers[place] - exact[place])
+    for place in rest[: texts - sum(numbers)]:
+        numbers[place] += 1
+    return tuple(max(1, number) for number in numbers)
 
 
 def texts_of_counts(texts: int, noisy_counts: Sequence[int]) -> tuple[int, ...]:

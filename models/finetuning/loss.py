@@ -48,10 +48,12 @@ def unit_loss(
         weights, instructions = model
         chosen, texts = unit['instructions'], unit['texts']
         prompts, prompt_lengths, products = jax.tree.map(lambda of_all: of_all[chosen], instructions)
-        found = tunable.log_probabilities(weights, adapter, (prompts, prompt_lengths), texts, products)
+        log_probabilities = tunable.log_probabilities(
+            weights, adapter, (prompts, prompt_lengths), texts, products
+        )
         known = jnp.arange(texts.shape[1]) < unit['lengths'][:, None]
         # Selected, not multiplied: what stands for no token is no number that counts.
-        nll = -jnp.where(known[:, None], found, 0.0).sum(axis=(0, 2)) / max_tokens
+        nll = -jnp.where(known[:, None], log_probabilities, 0.0).sum(axis=(0, 2)) / max_tokens
         if len(nll) == 1:
             return nll[0]
         return nll[0] - mismatch_weight * nll[1:].mean()

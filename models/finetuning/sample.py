@@ -59,15 +59,15 @@ class TextSampler:
         return [[_example(batch, index, next(answers)) for index in range(batch.size)] for batch in batches]
 
 
-def _example(batch: PlannedTexts, index: int, found: SampledText | None) -> TunedExample:
-    assert found is not None  # for the types: our own decoder answers every request
+def _example(batch: PlannedTexts, index: int, sampled: SampledText | None) -> TunedExample:
+    assert sampled is not None  # for the types: our own decoder answers every request
     return TunedExample(
-        text=found.text,
+        text=sampled.text,
         label=batch.label,
         batch_id=str(batch.batch_id),
         index_in_batch=index,
-        tokens=found.tokens,
-        truncated=found.truncated,
+        tokens=sampled.tokens,
+        truncated=sampled.truncated,
     )
 
 

@@ -79,8 +79,8 @@ class TuningSettings(ModelSettings):
         writer = self.writer()
         if writer.structure is not None:
             writer.forced_table()
-        found = Instructions.of(writer, self.labels)
-        if len({row.tobytes() for row in found.tokens}) < len(self.labels):
+        instructions = Instructions.of(writer, self.labels)
+        if len({row.tobytes() for row in instructions.tokens}) < len(self.labels):
             raise ValueError(
                 f'Expected an instruction of its own for each label, got labels={list(self.labels)!r} with '
                 'the same. Choose a prompt whose public form holds {label}, and words that differ.'

@@ -45,7 +45,7 @@ class Batches:
     @classmethod
     def of(cls, units: Sequence[Unit], key: RunKey, run_id: str, params: gradients.TuningParams) -> Batches:
         """Poisson samples, each unit by coins of its own."""
-        found: list[list[int]] = [[] for _ in range(params.tuning_steps)]
+        samples: list[list[int]] = [[] for _ in range(params.tuning_steps)]
         for index, unit in enumerate(units):
             for step in gradients.steps_of_unit(
                 key,
@@ -55,8 +55,8 @@ class Batches:
                 probability=params.sampling_probability,
                 steps=params.tuning_steps,
             ):
-                found[step].append(index)
-        return cls(tuple(np.array(members, np.int64) for members in found))
+                samples[step].append(index)
+        return cls(tuple(np.array(members, np.int64) for members in samples))
 
 
 # Units of one micro-batch spread over the local devices along this mesh axis.
@@ -217,11 +217,11 @@ class Trainer:
         """
         count, size = len(encoded.labels), self._together
         words, model = np.zeros(count, np.uint64), self._shared(adapter)
-        found = []
+        losses = []
         for start in range(0, count, size):
             rows = np.minimum(np.arange(start, start + size), count - 1)
-            found.append(np.asarray(self._losses(adapter, model, self._collated(encoded, rows, words))))
-        return np.concatenate(found)[:count] if found else np.zeros(0, np.float32)
+            losses.append(np.asarray(self._losses(adapter, model, self._collated(encoded, rows, words))))
+        return np.concatenate(losses)[:count] if losses else np.zeros(0, np.float32)
 
     def _chosen(self, label: int, word: int, step: int = 0) -> np.ndarray:
         """The right instruction of a unit, and the wrong ones of a step; the first step has some."""
@@ -444,5 +444,5 @@ def _save(saver: ocp.CheckpointManager, step: int, state: dict[str, Any]) -> Non
 def _restored(saver: ocp.CheckpointManager, state: dict[str, Any]) -> dict[str, Any]:
     from orbax import checkpoint as ocp
 
-    found = saver.restore(saver.latest_step(), args=ocp.args.StandardRestore(state))
-    return typing.cast(dict[str, Any], found)
+    restored_state = saver.restore(saver.latest_step(), args=ocp.args.StandardRestore(state))
+    return typing.cast(dict[str, Any], restored_state)

@@ -117,7 +117,7 @@ def encode(
         max_tokens: T.
     """
     place = {label: index for index, label in enumerate(labels)}
-    found = Encoded(
+    arrays = Encoded(
         labels=np.array([place[unit.label] for unit in units], np.int32).reshape(len(units)),
         texts=np.zeros((len(units), texts_of_unit, max_tokens), np.int32),
         lengths=np.zeros((len(units), texts_of_unit), np.int32),
@@ -127,9 +127,9 @@ def encode(
     for row, unit in enumerate(units):
         for column, _ in enumerate(unit.texts[:texts_of_unit]):
             ids = next(encoded)
-            found.texts[row, column, : len(ids)] = ids
-            found.lengths[row, column] = len(ids)
-    return found
+            arrays.texts[row, column, : len(ids)] = ids
+            arrays.lengths[row, column] = len(ids)
+    return arrays
 
 
 def padded_lengths(longest: np.ndarray, max_tokens: int) -> np.ndarray:

@@ -80,11 +80,11 @@ class BatchGenerator:
         Args:
             cells: The structure's cell for each example of a stream; None where there is only one.
         """
-        found = self._constraint
+        constraint = self._constraint
         if cells is None:
-            return found
-        assert isinstance(found, Grammar), 'only a structure has cells'
-        return found.of_cells(cells)
+            return constraint
+        assert isinstance(constraint, Grammar), 'only a structure has cells'
+        return constraint.of_cells(cells)
 
     def cells(self, batch: records.Batch) -> list[int] | None:
         """The structure's cell for every example that a batch may have; None without cells."""
@@ -115,15 +115,15 @@ class BatchGenerator:
         if not self.params.needs_public_logits:
             return None
         name, known = (label, tuple(reference)), self._public_rows
-        found = known.pop(name, None)
-        if found is None:
+        public_rows = known.pop(name, None)
+        if public_rows is None:
             contexts = [records.Context(context_hash=b'', texts=(text,)) for text in reference]
             prompts = self.writer.private_prompts(label, contexts) or [self.writer.public_prompt(label)]
-            found = rows.prefill_public(self.decoder, prompts)
-        known[name] = found
+            public_rows = rows.prefill_public(self.decoder, prompts)
+        known[name] = public_rows
         while len(known) > _KEPT_REFERENCES:
             known.popitem(last=False)
-        return found
+        return public_rows
 
     def decode(
         self,

@@ -345,8 +345,8 @@ def _nothing_written(
 def _without_vote(loop: _Loop, token: jax.Array) -> _Chosen:
     """A forced token: no vote, no test, no price."""
 
-    def nothing(of: jax.Array | None, axis: int) -> jax.Array | None:
-        return None if of is None else jnp.zeros(of.shape[axis], of.dtype)
+    def nothing(array: jax.Array | None, axis: int) -> jax.Array | None:
+        return None if array is None else jnp.zeros(array.shape[axis], array.dtype)
 
     return _Chosen(
         token=token,
@@ -361,8 +361,8 @@ def _without_vote(loop: _Loop, token: jax.Array) -> _Chosen:
 def _with_step(loop: _Loop, chosen: _Chosen, step: Step, forced: jax.Array | None) -> _Loop:
     """The carry with a step's tokens and what is recorded with them; place and count are not moved."""
 
-    def with_row(of: jax.Array | None, row: jax.Array | None) -> jax.Array | None:
-        return of if of is None or row is None else of.at[loop.written].set(row)
+    def with_row(array: jax.Array | None, row: jax.Array | None) -> jax.Array | None:
+        return array if array is None or row is None else array.at[loop.written].set(row)
 
     most, losses, is_forced = len(step.tokens), loop.losses, loop.is_forced
     # Slots past the step's length are overwritten by the next step, or cut off at the end of the batch.

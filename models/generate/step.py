@@ -73,9 +73,9 @@ def step_of(
         )
 
     def forced(step: Step) -> jax.Array:
-        found = constraint.forced(step.state)
-        assert found is not None, 'only then is there more than one token'
-        return found
+        forced_token = constraint.forced(step.state)
+        assert forced_token is not None, 'only then is there more than one token'
+        return forced_token
 
     def goes_on(step: Step) -> jax.Array:
         return ~step.ended & (step.length < jnp.minimum(most, room)) & (forced(step) >= 0)

@@ -167,12 +167,12 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
     queue, accepting = [closure(start)], []
 
     def number(subset: tuple[int, ...]) -> int:
-        found = ids.get(subset)
-        if found is None:
-            found = ids[subset] = len(queue)
+        place = ids.get(subset)
+        if place is None:
+            place = ids[subset] = len(queue)
             queue.append(subset)
             work.check_states(len(queue))
-        return found
+        return place
 
     # It grows as it is read.
     for source, subset in enumerate(queue):
@@ -188,8 +188,8 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
         for first, last, target in itertools.chain.from_iterable(spans[state] for state in subset):
             for label in range(first, last):
                 targets.setdefault(label, set()).update(closure(target))
-        for label, found in targets.items():
-            work.add(source, label, number(tuple(sorted(found))))
+        for label, states in targets.items():
+            work.add(source, label, number(tuple(sorted(states))))
     return Automaton(*minimal(len(queue), work.transitions, accepting, class_of_byte))
 
 

@@ -85,13 +85,13 @@ def _whole_characters(run: bytes) -> str:
 
 def _tokens_of_bytes(token_bytes: Sequence[bytes], tokens: np.ndarray) -> dict[int, int]:
     """For each byte with which only one token begins, that token, if it has no other byte."""
-    found: dict[int, int] = {}
+    token_of_byte: dict[int, int] = {}
     several: set[int] = set()
     for token in np.flatnonzero(tokens[: len(token_bytes)]).tolist():
         data = token_bytes[token]
         if not data:
             continue
-        if data[0] in found or len(data) > 1:
+        if data[0] in token_of_byte or len(data) > 1:
             several.add(data[0])
-        found[data[0]] = token
-    return {byte: token for byte, token in found.items() if byte not in several}
+        token_of_byte[data[0]] = token
+    return {byte: token for byte, token in token_of_byte.items() if byte not in several}

@@ -166,16 +166,16 @@ def _numbered(
     number = {-1: DEAD, int(set_of[0]): START}
     queue = [int(set_of[0])]
     rows = columns.tolist()
-    for found in queue:
-        for target in rows[found]:
+    for block in queue:
+        for target in rows[block]:
             if target not in number:
                 number[target] = len(number)
                 queue.append(target)
     ends = np.zeros(len(number), bool)
-    ends[[number[int(found)] for found in set(set_of[accepting].tolist()) if found in number]] = True
+    ends[[number[int(block)] for block in set(set_of[accepting].tolist()) if block in number]] = True
     return Table(
         table=np.array(
-            [[DEAD] * columns.shape[1], *[[number[target] for target in rows[found]] for found in queue]],
+            [[DEAD] * columns.shape[1], *[[number[target] for target in rows[block]] for block in queue]],
             np.int32,
         ),
         accepting=ends,

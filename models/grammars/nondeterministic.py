@@ -139,4 +139,4 @@ class Nfa:
                 if target not in seen:
                     seen.add(target)
                     stack.append(target)
-        return tuple(sorted(found for found in seen if self.edges[found] or found == self.end))
+        return tuple(sorted(target for target in seen if self.edges[target] or target == self.end))

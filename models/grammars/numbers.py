@@ -92,15 +92,15 @@ def number(
     else:
         negative = concatenation(literal('-'), _magnitude_at_least(Bound(Decimal(0), is_exclusive=True)))
         form = union(_MAGNITUDE, negative)
-    found = automaton.build(form)
+    numerals = automaton.build(form)
     conditions = [
         *(automaton.build(_at_least(bound)) for bound in at_least),
         *(automaton.build(_at_most(bound)) for bound in at_most),
         *(_multiples_of(divisor) for divisor in multiples_of),
     ]
     for condition in conditions:
-        found = automaton.intersection(found, condition)
-    return found
+        numerals = automaton.intersection(numerals, condition)
+    return numerals
 
 
 def _at_least(bound: Bound) -> Expression:

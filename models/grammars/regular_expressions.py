@@ -104,7 +104,7 @@ def _anchor_in(expression: Expression) -> _Anchor | None:
         case _Anchor():
             return expression
         case Union(parts) | Concatenation(parts):
-            return next((found for part in parts if (found := _anchor_in(part)) is not None), None)
+            return next((anchor for part in parts if (anchor := _anchor_in(part)) is not None), None)
         case Repetition(part, _, _):
             return _anchor_in(part)
     return None
@@ -129,10 +129,10 @@ class _Parser:
         self.pattern, self.spelling, self.place = pattern, spelling, 0
 
     def parse(self) -> Expression:
-        found = self._alternatives()
+        expression = self._alternatives()
         if self.place < len(self.pattern):
             raise self._refuse('a group to begin before it ends')
-        return found
+        return expression
 
     def _refuse(self, expected: str, place: int | None = None) -> UnsupportedPatternError:
         return _refused(self.pattern, self.place if place is None else place, expected)
@@ -141,9 +141,9 @@ class _Parser:
         return self.pattern.startswith(text, self.place)
 
     def _take(self, text: str) -> bool:
-        found = self._next_is(text)
-        self.place += len(text) * found
-        return found
+        is_next = self._next_is(text)
+        self.place += len(text) * is_next
+        return is_next
 
     def _character(self, expected: str) -> str:
         if self.place == len(self.pattern):
@@ -193,10 +193,10 @@ class _Parser:
             self.place = end + 1
         elif self._take('?') and not self._take(':'):
             raise self._refuse('a plain group, (?:...) or (?<name>...)', place)
-        found = self._alternatives()
+        expression = self._alternatives()
         if not self._take(')'):
             raise self._refuse('a group that ends', place)
-        return found
+        return expression
 
     def _repeated(self, atom: Expression) -> Expression:
         place = self.place
@@ -238,7 +238,7 @@ class _Parser:
         is_negated = self._take('^')
         if self._next_is(']'):
             raise self._refuse('a class that is not empty, with a backslash before ] and [', begin)
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         while not self._take(']'):
             place = self.place
             low = self._member(begin)
@@ -248,10 +248,10 @@ class _Parser:
                 ends = [*low, *high]
                 if len(ends) != 2 or any(a != b for a, b in ends) or ends[0][0] > ends[1][0]:
                     raise self._refuse('a range of characters, the first not after the last', place)
-                found.append((ends[0][0], ends[1][0]))
+                pairs.append((ends[0][0], ends[1][0]))
             else:
-                found.extend(low)
-        ranges = expressions.normalized(found)
+                pairs.extend(low)
+        ranges = expressions.normalized(pairs)
         return expressions.complement(ranges, CHARACTERS) if is_negated else ranges
 
     def _member(self, begin: int) -> Ranges:
@@ -293,20 +293,20 @@ class _Parser:
         raise self._refuse('an escape of a character or of \\d \\D \\w \\W \\s \\S', place)
 
     def _hexadecimal(self, digits: int, place: int) -> int:
-        found = self.pattern[self.place : self.place + digits]
-        if len(found) < digits or not _HEX.issuperset(found):
+        text = self.pattern[self.place : self.place + digits]
+        if len(text) < digits or not _HEX.issuperset(text):
             raise self._refuse(f'{digits} hexadecimal digits', place)
         self.place += digits
-        return int(found, 16)
+        return int(text, 16)
 
     def _unicode(self, place: int) -> int:
         if self._take('{'):
             end = self.pattern.find('}', self.place)
-            found = self.pattern[self.place : end] if end >= 0 else ''
-            if not found or not _HEX.issuperset(found) or int(found, 16) > 0x10FFFF:
+            text = self.pattern[self.place : end] if end >= 0 else ''
+            if not text or not _HEX.issuperset(text) or int(text, 16) > 0x10FFFF:
                 raise self._refuse('\\u{...} with a code point', place)
             self.place = end + 1
-            return int(found, 16)
+            return int(text, 16)
         unit = self._hexadecimal(4, place)
         if 0xD800 <= unit <= 0xDBFF and self._take('\\u'):
             low = self._hexadecimal(4, place)

@@ -127,16 +127,16 @@ class Structure:
 
     def closed(self, data: bytes, cell: int = 0) -> str:
         """A text of a cell that a cap cut short, with its shortest ending."""
-        found, start = self.automaton, self.starts[cell]
-        return (data + found.shortest_ending(found.walk(data, start))).decode(errors='replace')
+        automaton, start = self.automaton, self.starts[cell]
+        return (data + automaton.shortest_ending(automaton.walk(data, start))).decode(errors='replace')
 
     def _spelled(self, text: str) -> str | None:
         """A record in the form of examples; None where it does not have the structure."""
         if self.json_schema is not None:
-            found = compact.compact(_schema(self.json_schema), text)
-            if found is None:
+            record = compact.compact(_schema(self.json_schema), text)
+            if record is None:
                 return None
-            text = found
+            text = record
         return text if self._of_records.accepts(text.encode(errors='replace')) else None
 
 
@@ -170,13 +170,13 @@ def _automaton(json_schema: str | None, regex: str | None) -> Automaton:
     if json_schema is not None:
         return schema.compiled(_schema(json_schema))
     assert regex is not None  # `Structure`
-    found = automaton_lib.build(regular_expressions.matched(regex))
-    if found.is_empty:
+    automaton = automaton_lib.build(regular_expressions.matched(regex))
+    if automaton.is_empty:
         raise ValueError(
             f'Expected a regex that some text matches, got '
             f'regex={regular_expressions.shortened(regex)}. Give another one.'
         )
-    return found
+    return automaton
 
 
 @functools.lru_cache(maxsize=4)
@@ -188,7 +188,7 @@ def _cells(json_schema: str | None, names: tuple[str, ...]) -> tuple[tuple[str, 
     values = [properties.categories(_schema(json_schema), name) for name in names]
     number = math.prod(map(len, values))
     if not 1 <= number <= MAX_CELLS:
-        sizes = ', '.join(f'{name} has {len(of)}' for name, of in zip(names, values, strict=True))
+        sizes = ', '.join(f'{name} has {len(options)}' for name, options in zip(names, values, strict=True))
         raise ValueError(
             f'Expected 1 to {MAX_CELLS} combinations of values with condition_on, got cells={number:,}: '
             f'{sizes}. Name fewer properties: every cell gets noise of its own.'
@@ -207,15 +207,15 @@ def _narrowed(json_schema: str, fixed: Given, names: tuple[str, ...]) -> tuple[A
     """One automaton of all cells, which share states after their values, and the start of each."""
     read, cells = _schema(json_schema), _cells(json_schema, names)
     always = {name: properties.value_text(read, name, value) for name, value in fixed}
-    given = [always | dict(zip(names, values, strict=True)) for values in cells]
-    of_cells = properties.expressions_given(read, given)
+    choices = [always | dict(zip(names, values, strict=True)) for values in cells]
+    of_cells = properties.expressions_given(read, choices)
     width = 0
     while len(_DIGITS) ** width < len(cells):
         width += 1
     marks = [
         b''.join(digits) for digits in itertools.islice(itertools.product(_DIGITS, repeat=width), len(cells))
     ]
-    found = automaton_lib.build(
+    automaton = automaton_lib.build(
         expressions.union(
             *(
                 expressions.concatenation(expressions.literal(mark), of_cell)
@@ -223,4 +223,4 @@ def _narrowed(json_schema: str, fixed: Given, names: tuple[str, ...]) -> tuple[A
             )
         )
     )
-    return found, tuple(found.walk(mark) for mark in marks)
+    return automaton, tuple(automaton.walk(mark) for mark in marks)

@@ -47,18 +47,18 @@ def read[T](kind: type[T], text: str, file: str, remedy: str) -> T:
             contradict one another.
     """
     with intact.reading(file, remedy):
-        found = json.loads(text, object_pairs_hook=_without_repeats)
+        value = json.loads(text, object_pairs_hook=_without_repeats)
         document = _validated(kind, text, file, remedy)
     # A key that has a default may be missing for pydantic.
-    if json.loads(to_json(document)) != found:
+    if json.loads(to_json(document)) != value:
         raise ValueError(f'Expected {file} with every key, got one without some of them. {remedy}.')
     return document
 
 
-def read_object[T](kind: type[T], found: Any, file: str, remedy: str) -> T:
+def read_object[T](kind: type[T], value: Any, file: str, remedy: str) -> T:
     """The same for what `json.loads` has read."""
     with intact.reading(file, remedy):
-        return _validated(kind, json.dumps(found), file, remedy)
+        return _validated(kind, json.dumps(value), file, remedy)
 
 
 def _validated[T](kind: type[T], text: str, file: str, remedy: str) -> T:
@@ -67,13 +67,13 @@ def _validated[T](kind: type[T], text: str, file: str, remedy: str) -> T:
     try:
         return typing.cast(T, _adapter(typing.cast(typing.Hashable, kind)).validate_json(text))
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        errors = error.errors(include_url=False, include_input=False)
     # Outside of the handler: that error may hold what stands in the file.
-    for each in found:
+    for each in errors:
         if each['type'] == 'value_error':  # of a class of ours, which says what it expected
             raise ValueError(str(each['ctx']['error']))
-    place = '.'.join(map(str, found[0]['loc'])) or 'document'
-    why = found[0]['msg'].replace('Input', 'value', 1)
+    place = '.'.join(map(str, errors[0]['loc'])) or 'document'
+    why = errors[0]['msg'].replace('Input', 'value', 1)
     raise ValueError(f'Expected {file} as it was written, got {place} with: {why}. {remedy}.')
 
 

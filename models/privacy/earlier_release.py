@@ -60,10 +60,12 @@ def handed_on(release: EarlierRelease, went_in: Iterable[EarlierRelease] = ()) -
 
 def each_once(*lists: Sequence[EarlierRelease]) -> tuple[EarlierRelease, ...]:
     """All releases of several lists, each once even if it went in on two ways; the direct ones first."""
-    found: dict[str, EarlierRelease] = {}
-    for release in sorted((of for each in lists for of in each), key=lambda of: of.through is not None):
-        found.setdefault(release.identity, release)
-    return tuple(found.values())
+    by_identity: dict[str, EarlierRelease] = {}
+    for release in sorted(
+        (release for each in lists for release in each), key=lambda release: release.through is not None
+    ):
+        by_identity.setdefault(release.identity, release)
+    return tuple(by_identity.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,5 +110,7 @@ class TextOrigin:
     def given(self) -> GivenTexts:
         """The texts as a report tells of them."""
         direct = [release for release in self.releases if release.through is None]
-        sources = tuple(TextSource(run_id=of.run_id, sampled_by=of.sampled_by) for of in direct)
+        sources = tuple(
+            TextSource(run_id=release.run_id, sampled_by=release.sampled_by) for release in direct
+        )
         return GivenTexts(sources=sources, vouched=self.vouched)

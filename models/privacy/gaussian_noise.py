@@ -39,10 +39,10 @@ def deviates(words: np.ndarray, more: Callable[[int], Sequence[int]]) -> np.ndar
 
     sign = np.where(words >> np.uint64(_TAIL_BITS), 1.0, -1.0)
     tail = words & np.uint64(2**_TAIL_BITS - 1)
-    found = -special.ndtri((tail.astype(np.float64) + 0.5) * 2.0**-64)
+    draws = -special.ndtri((tail.astype(np.float64) + 0.5) * 2.0**-64)
     for index in np.flatnonzero(tail < np.uint64(_LEAST_TAIL)):
-        found[index] = abs(float(exact_deviate(int(words[index]), more(int(index)))))
-    return sign * found
+        draws[index] = abs(float(exact_deviate(int(words[index]), more(int(index)))))
+    return sign * draws
 
 
 def exact_deviate(word: int, more: Sequence[int]) -> mpmath.mpf:
@@ -61,11 +61,11 @@ def exact_deviate(word: int, more: Sequence[int]) -> mpmath.mpf:
         numerator = numerator << 64 | int(following)
     bits = 64 * (1 + len(more))
     tail = context.ldexp(2 * numerator + 1, -bits - 1)
-    found = context.mpf(-float(special.ndtri(float(tail))))
+    draw = context.mpf(-float(special.ndtri(float(tail))))
     for _ in range(3):  # Newton's steps, from 45 right digits to more than there are
-        density = context.exp(-found * found / 2) / context.sqrt(2 * context.pi)
-        found += (context.erfc(found / context.sqrt(2)) / 2 - tail) / density
-    return found if word >> _TAIL_BITS else -found
+        density = context.exp(-draw * draw / 2) / context.sqrt(2 * context.pi)
+        draw += (context.erfc(draw / context.sqrt(2)) / 2 - tail) / density
+    return draw if word >> _TAIL_BITS else -draw
 
 
 def rounded(scale: float, words: np.ndarray, more: Callable[[int], Sequence[int]]) -> np.ndarray:
@@ -77,11 +77,11 @@ def rounded(scale: float, words: np.ndarray, more: Callable[[int], Sequence[int]
         more: As of `deviates`.
     """
     scaled = scale * deviates(words, more)
-    found = np.floor(scaled + 0.5)
+    numbers = np.floor(scaled + 0.5)
     # Distance of a number from the middle of two whole ones; the product and the sum round as well.
     near = np.abs(scaled - np.floor(scaled) - 0.5) <= scale * ACCURACY + np.abs(scaled) * 2.0**-51
     for index in np.flatnonzero(near):
         number = exact_deviate(int(words[index]), more(int(index)))
         context = number.context
-        found[index] = int(context.floor(context.mpf(scale) * number + context.mpf(0.5)))
-    return found.astype(np.int64)
+        numbers[index] = int(context.floor(context.mpf(scale) * number + context.mpf(0.5)))
+    return numbers.astype(np.int64)

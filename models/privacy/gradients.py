@@ -181,14 +181,14 @@ def noise_of_step(
     """
     # σ in steps of the grid, of which C has RADIUS.
     scale = params.noise_multiplier * whole_numbers.RADIUS
-    found = whole_numbers.Limbs(*(np.empty(size, np.int32) for _ in range(2)))
+    limbs = whole_numbers.Limbs(*(np.empty(size, np.int32) for _ in range(2)))
     for number, start in enumerate(range(0, size, _DRAWN_AT_A_TIME)):
         piece = slice(start, min(start + _DRAWN_AT_A_TIME, size))
         named = run_id.encode(), step.to_bytes(8, 'little'), number.to_bytes(8, 'little')
         words = key.words('gradient', *named, count=piece.stop - start)
         noise = gaussian_noise.rounded(scale, words, functools.partial(_more, key, named))
-        found.high[piece], found.low[piece] = whole_numbers.limbs_of(noise)
-    return found
+        limbs.high[piece], limbs.low[piece] = whole_numbers.limbs_of(noise)
+    return limbs
 
 
 def _more(key: RunKey, named: tuple[bytes, ...], index: int) -> list[int]:

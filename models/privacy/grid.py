@@ -89,10 +89,10 @@ def discrete_gaussian(variance: Fraction, words: Iterator[int]) -> int:
     numerator, denominator = variance.numerator, variance.denominator
     scale = math.isqrt(numerator // denominator) + 1  # ⌊σ⌋ + 1
     while True:
-        found = _discrete_laplace(scale, words)
-        distance = abs(found) * scale * denominator - numerator
+        draw = _discrete_laplace(scale, words)
+        distance = abs(draw) * scale * denominator - numerator
         if _falls_exponentially(distance**2, 2 * numerator * denominator * scale**2, words):
-            return found
+            return draw
 
 
 def _discrete_laplace(scale: int, words: Iterator[int]) -> int:
@@ -104,9 +104,9 @@ def _discrete_laplace(scale: int, words: Iterator[int]) -> int:
         whole = 0
         while _falls_exponentially(1, 1, words):
             whole += 1
-        found, is_negative = rest + scale * whole, next(words) & 1
-        if found or not is_negative:  # else 0 would be drawn twice as often
-            return -found if is_negative else found
+        draw, is_negative = rest + scale * whole, next(words) & 1
+        if draw or not is_negative:  # else 0 would be drawn twice as often
+            return -draw if is_negative else draw
 
 
 def _falls_exponentially(numerator: int, denominator: int, words: Iterator[int]) -> bool:
@@ -138,8 +138,8 @@ def _below(bound: int, words: Iterator[int]) -> int:
     digits = -(-bound.bit_length() // 64)
     most = (1 << 64 * digits) // bound * bound
     while True:
-        found = 0
+        number = 0
         for _ in range(digits):
-            found = found << 64 | next(words)
-        if found < most:
-            return found % bound
+            number = number << 64 | next(words)
+        if number < most:
+            return number % bound

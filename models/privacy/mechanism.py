@@ -158,16 +158,18 @@ def choose_token(
     Returns:
         The token (int32 scalar) and whether it is private (bool scalar).
     """
-    found, is_private = votes.candidates, jnp.bool_(True)
+    candidates, is_private = votes.candidates, jnp.bool_(True)
     scores = aggregate(votes, params) / params.temperature
     if params.uses_sparse_vector:
         is_private = sparse_vector.passes(votes.distance, distance_noise, threshold_noise, params)
-        scores = jnp.where(is_private, scores, found.public_logits / params.public_temperature)
-    return found.token_at(sample_token(scores, found.allowed, words)), is_private
+        scores = jnp.where(is_private, scores, candidates.public_logits / params.public_temperature)
+    return candidates.token_at(sample_token(scores, candidates.allowed, words)), is_private
 
 
 def token_losses(votes: Votes, token: jax.Array, params: MechanismParams) -> jax.Array | None:
     """−log α and log β of a private token, `[2]` float32; None if the price is known in advance."""
-    found = votes.candidates
-    losses = params.strategy.token_losses(votes.tallied, found.allowed, found.index_of(token), params)
+    candidates = votes.candidates
+    losses = params.strategy.token_losses(
+        votes.tallied, candidates.allowed, candidates.index_of(token), params
+    )
     return None if losses is None else jnp.stack(losses)

@@ -182,10 +182,10 @@ def _leading_bits(power: fractions.Fraction, bits: int) -> int:
     digits = bits // 3 + 24
     while True:
         with decimal.localcontext(decimal.Context(prec=digits)):
-            found = 2**bits / (1 + (decimal.Decimal(power.numerator) / power.denominator).exp())
+            quotient = 2**bits / (1 + (decimal.Decimal(power.numerator) / power.denominator).exp())
             # Four operations, of which e^power multiplies the first one's error by power.
-            lost = found * decimal.Decimal(10) ** (8 - digits)
-            low, high = math.floor(found - lost), math.floor(found + lost)
+            lost = quotient * decimal.Decimal(10) ** (8 - digits)
+            low, high = math.floor(quotient - lost), math.floor(quotient + lost)
         if low == high:
             return low
         digits *= 2

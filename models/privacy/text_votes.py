@@ -164,16 +164,16 @@ def nearest(similarities: np.ndarray, number: int) -> np.ndarray:
             'Give one row for each record.')  # fmt: skip
     expect(number >= 1, 'number >= 1', 'number', number, 'Each record votes for one candidate at least.')
     records, candidates = similarities.shape
-    found = np.full((records, min(number, candidates)), -1, np.int64)
-    if not found.size:
-        return found
+    indices = np.full((records, min(number, candidates)), -1, np.int64)
+    if not indices.size:
+        return indices
     left = np.where(np.isfinite(similarities), similarities, -np.inf)
     rows = np.arange(records)
-    for place in range(found.shape[1]):
+    for place in range(indices.shape[1]):
         best = left.argmax(axis=1)  # the first of equal ones
-        found[:, place] = np.where(np.isneginf(left[rows, best]), -1, best)
+        indices[:, place] = np.where(np.isneginf(left[rows, best]), -1, best)
         left[rows, best] = -np.inf
-    return found
+    return indices
 
 
 def votes_of_unit(nearest_of_records: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

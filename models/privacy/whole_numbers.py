@@ -128,10 +128,10 @@ def steps(gradient: Any, clip_norm: float) -> Any:
     shares = [leaf / jnp.where(largest > 0, largest, 1.0) for leaf in leaves]
     norm = jnp.sqrt(_added(jnp.stack([_added(jnp.square(leaf).ravel()) for leaf in shares])))
     factor = jnp.minimum(largest / clip_norm, 1 / jnp.maximum(norm, 1.0)) * (RADIUS * (1 - NORM_SLACK))
-    found = [jnp.trunc(leaf * factor) for leaf in shares]
+    whole_steps = [jnp.trunc(leaf * factor) for leaf in shares]
     # A bound on each component, whatever became of a quotient: comparisons are false of a NaN.
-    found = [jnp.where(jnp.abs(leaf) <= RADIUS, leaf, 0.0).astype(jnp.int32) for leaf in found]
-    return jax.tree.unflatten(tree, found)
+    whole_steps = [jnp.where(jnp.abs(leaf) <= RADIUS, leaf, 0.0).astype(jnp.int32) for leaf in whole_steps]
+    return jax.tree.unflatten(tree, whole_steps)
 
 
 def _added(terms: Any) -> Any:

@@ -75,12 +75,12 @@ def read_answer(content: bytes, prompts: PlainPrompts, max_example_tokens: int) 
         return None
     choices = _entry(answer, 'choices')
     choice = choices[0] if isinstance(choices, list) and choices else None
-    found = _entry(choice, 'text')
-    if not isinstance(found, str):
+    text = _entry(choice, 'text')
+    if not isinstance(text, str):
         return None
-    cut = found[: max_example_tokens * _CHARACTERS_PER_TOKEN]
+    cut = text[: max_example_tokens * _CHARACTERS_PER_TOKEN]
     sampled = _NO_CHARACTERS.sub('\ufffd', cut)
-    is_short = _entry(choice, 'finish_reason') == 'length' or len(cut) < len(found)
+    is_short = _entry(choice, 'finish_reason') == 'length' or len(cut) < len(text)
     counted = _entry(_entry(answer, 'usage'), 'completion_tokens')
     estimated = min(max(1, -(-len(sampled.encode()) // _BYTES_PER_TOKEN)), max_example_tokens)
     is_possible = type(counted) is int and 1 <= counted <= max_example_tokens
@@ -91,5 +91,5 @@ def read_answer(content: bytes, prompts: PlainPrompts, max_example_tokens: int) 
     )
 
 
-def _entry(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, dict) else None
+def _entry(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None

@@ -111,12 +111,12 @@ class DecoderSource(TextSource):
                 'of one text: number them.'
             )
         activity.advance(0, len(requests), activity.TEXT)
-        found: list[SampledText | None] = [None] * len(requests)
+        texts: list[SampledText | None] = [None] * len(requests)
         of_all = self._labels_of_all([request.label for request in requests])
         for is_all, tokens in ((False, self._few), (True, self._all)):
-            some = [index for index, of in enumerate(requests) if (of.label in of_all) == is_all]
-            self._sample(requests, some, tokens, key, found)
-        return found
+            some = [index for index, request in enumerate(requests) if (request.label in of_all) == is_all]
+            self._sample(requests, some, tokens, key, texts)
+        return texts
 
     def _labels_of_all(self, labels: Sequence[str | None]) -> frozenset[str | None]:
         """The labels whose texts are sampled from all tokens; decided once for each, by its public prompt."""
@@ -143,7 +143,7 @@ class DecoderSource(TextSource):
         some: Sequence[int],
         of_tokens: Tokens,
         key: RunKey,
-        found: list[SampledText | None],
+        texts: list[SampledText | None],
     ) -> None:
         """Puts the texts of some requests in their places."""
         waiting = collections.deque(some)
@@ -164,12 +164,12 @@ class DecoderSource(TextSource):
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
             rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
             tokens += _written(rows, in_row)
-            free += self._collected(rows, in_row, found)
+            free += self._collected(rows, in_row, texts)
             written = _written(rows, in_row)
             speed.note('decoding', tokens, time.monotonic() - started)
-            activity.advance(sum(one is not None for one in found), len(found), activity.TEXT)
+            activity.advance(sum(one is not None for one in texts), len(texts), activity.TEXT)
 
-    def _collected(self, rows: Rows, in_row: dict[int, int], found: list[SampledText | None]) -> list[int]:
+    def _collected(self, rows: Rows, in_row: dict[int, int], texts: list[SampledText | None]) -> list[int]:
         """Takes the texts that have ended out of their rows, which are free then."""
         going, lengths = np.asarray(rows.is_going), np.asarray(rows.lengths)
         tokens, states = np.asarray(rows.tokens), np.asarray(rows.stop_states)
@@ -177,7 +177,7 @@ class DecoderSource(TextSource):
         is_cut = [bool(states[row] != self._stop.ended) for row in ended]
         ids = [tokens[row, : lengths[row]].tolist() for row in ended]
         for row, text, sampled, cut in zip(ended, self._texts(ids, is_cut), ids, is_cut, strict=True):
-            found[in_row.pop(row)] = SampledText(text=text, tokens=len(sampled), truncated=cut)
+            texts[in_row.pop(row)] = SampledText(text=text, tokens=len(sampled), truncated=cut)
         return ended
 
     def _texts(self, ids: Sequence[Sequence[int]], is_cut: Sequence[bool]) -> list[str]:
@@ -219,8 +219,8 @@ class DecoderSource(TextSource):
     def _empty(self, like: _Read) -> Rows:
         """Rows without texts."""
 
-        def zeros(of: jax.Array) -> jax.Array:
-            return jnp.zeros((self._rows, *of.shape[1:]), of.dtype, device=of.sharding)
+        def zeros(array: jax.Array) -> jax.Array:
+            return jnp.zeros((self._rows, *array.shape[1:]), array.dtype, device=array.sharding)
 
         most = self._settings.max_example_tokens
         return Rows(
@@ -242,7 +242,7 @@ class DecoderSource(TextSource):
             lengths=rows.lengths.at[row].set(0),
             stop_states=rows.stop_states.at[row].set(0),
             masked_by=jax.tree.map(
-                lambda of, start: of.at[row].set(start), rows.masked_by, self._all.constraint.start()
+                lambda array, start: array.at[row].set(start), rows.masked_by, self._all.constraint.start()
             ),
             is_going=rows.is_going.at[row].set(True),
             states=rows.states.at[row].set(prompt.states[0]),
@@ -255,7 +255,7 @@ def _written(rows: Rows, in_row: Iterable[int]) -> int:
     return int(np.asarray(rows.lengths)[list(in_row)].sum())
 
 
-def _row(of: _Read, row: jax.Array) -> _Read:
+def _row(prompts: _Read, row: jax.Array) -> _Read:
     """One prompt of several that were read together; compiled."""
-    one: _Read = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, row, 1), of)
+    one: _Read = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, row, 1), prompts)
     return one

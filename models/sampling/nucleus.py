@@ -47,14 +47,14 @@ def drawn(logits: jax.Array, keys: jax.Array, *, top_p: float, top_k: int | None
 
     def one(trial: _Trial) -> _Trial:
         draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, trial.number)))(keys)
-        found = _at(shares, trial.blocks, trial.floor, draws)
-        share = jnp.take_along_axis(shares.reshape(rows, -1), found[:, None], axis=-1)
+        tokens = _at(shares, trial.blocks, trial.floor, draws)
+        share = jnp.take_along_axis(shares.reshape(rows, -1), tokens[:, None], axis=-1)
         above = jnp.where(shares > share[:, None], shares, 0.0).sum(axis=-1)
         is_in = above.sum(axis=-1) < wanted
         again = ~trial.is_done
         return _Trial(
             number=trial.number + 1,
-            found=jnp.where(again, found, trial.found),
+            found=jnp.where(again, tokens, trial.found),
             blocks=jnp.where(again[:, None], above, trial.blocks),
             floor=jnp.where(again, share[:, 0], trial.floor),
             is_done=trial.is_done | is_in,

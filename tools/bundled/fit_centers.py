@@ -41,9 +41,9 @@ def read_passages(data: pathlib.Path) -> tuple[list[str], list[corpus.PublicText
     return [passage(text) for text in fitted], [text for text in abstracts if held_out(text)]
 
 
-def v_measure(found: centers.Centers, embedder: Embedder, texts: list[corpus.PublicText]) -> float:
+def v_measure(fitted: centers.Centers, embedder: Embedder, texts: list[corpus.PublicText]) -> float:
     """V-measure of the texts' clusters against their classes (Rosenberg and Hirschberg 2007)."""
-    clusters = found.nearest(embedder.embed([passage(text) for text in texts]))
+    clusters = fitted.nearest(embedder.embed([passage(text) for text in texts]))
     return float(v_measure_score([text.category for text in texts], clusters))
 
 
@@ -63,11 +63,11 @@ def main() -> None:
     )
     row: dict[str, float] = {'passages': len(passages), 'held_out': len(kept_aside)}
     for count in (14, 100, COUNT):
-        found = centers.fit_centers(passages, embedder, count=count, seed=SEED)
-        row[f'v_measure_{count}'] = round(v_measure(found, embedder, kept_aside), 3)
+        fitted = centers.fit_centers(passages, embedder, count=count, seed=SEED)
+        row[f'v_measure_{count}'] = round(v_measure(fitted, embedder, kept_aside), 3)
     if args.export:
         embedder.write(args.export)
-        found.write(args.export)
+        fitted.write(args.export)
     print(json.dumps(row))
 
 

@@ -116,11 +116,11 @@ def _gguf_differences(a: GemmaArchitecture, metadata: Mapping[str, Any]) -> Iter
         yield f'general.architecture={name!r} where {expected!r} is expected'
         return
     for key, (value, default) in _gguf_fields(a).items():
-        found = gguf.plain(metadata.get(f'{name}.{key}', default))
-        if found is None and value is None:
+        number = gguf.plain(metadata.get(f'{name}.{key}', default))
+        if number is None and value is None:
             continue
-        if not _same(found, value):
-            yield f'{name}.{key}={_shown(found)} where {value!r} is expected'
+        if not _same(number, value):
+            yield f'{name}.{key}={_shown(number)} where {value!r} is expected'
     scaling = gguf.plain(metadata.get(f'{name}.rope.scaling.type', 'linear'))
     if scaling not in ('linear', 'none'):
         yield f"{name}.rope.scaling.type={scaling!r} where 'linear' is expected"
@@ -163,11 +163,11 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-def _same(found: object, expected: object) -> bool:
+def _same(number: object, expected: object) -> bool:
     """True if two numbers are equal, as far as the file's float32 can tell."""
-    if isinstance(expected, float) and isinstance(found, int | float):
-        return math.isclose(found, expected, rel_tol=1e-6)
-    return found == expected
+    if isinstance(expected, float) and isinstance(number, int | float):
+        return math.isclose(number, expected, rel_tol=1e-6)
+    return number == expected
 
 
 def _attention_types(pattern: Any, num_layers: int) -> tuple[AttentionType, ...]:

@@ -201,8 +201,8 @@ def check_orbax(architecture: GemmaArchitecture, directory: pathlib.Path) -> Non
 
     def first(name: re.Pattern[str]) -> tuple[int, ...] | None:
         """The shape of the first array of this name that has rows and columns."""
-        found = (shape for path, shape in shapes.items() if name.search(path) and len(shape) > 1)
-        return next(found, None)
+        matrices = (shape for path, shape in shapes.items() if name.search(path) and len(shape) > 1)
+        return next(matrices, None)
 
     embedding, feed_forward = first(_EMBEDDING), first(_FEED_FORWARD)
     checkpoint.refuse_numbers(
@@ -223,8 +223,8 @@ def _orbax_metadata(directory: pathlib.Path) -> Mapping[str, Any]:
 
     reader = ocp.StandardCheckpointer()
     for place in (directory.absolute(), directory.absolute() / 'default'):
-        if place.is_dir() and (found := reader.metadata(place).item_metadata) is not None:
-            tree: Mapping[str, Any] = found.tree
+        if place.is_dir() and (metadata := reader.metadata(place).item_metadata) is not None:
+            tree: Mapping[str, Any] = metadata.tree
             return tree
     raise ValueError(
         f'Expected a checkpoint, got checkpoint={str(directory)!r}, a folder without weights. Give the '

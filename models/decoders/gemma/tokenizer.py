@@ -147,11 +147,11 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
             (special.start_of_turn, '<start_of_turn>'),
             (special.end_of_turn, '<end_of_turn>'),
         ):
-            found = model.pieces[index].piece if index < len(model.pieces) else None
-            if found != piece:
+            file_piece = model.pieces[index].piece if index < len(model.pieces) else None
+            if file_piece != piece:
                 raise ValueError(
                     f'Expected {piece!r} at id {index} of a Gemma {self.generation} tokenizer, got '
-                    f'piece={found!r} in model_path={str(self.model_path)!r}. '
+                    f'piece={file_piece!r} in model_path={str(self.model_path)!r}. '
                     "Use the tokenizer of the model's own generation."
                 )
         return model

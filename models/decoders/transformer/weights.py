@@ -136,8 +136,8 @@ def adapt(weights: Weights, adapter: Adapter) -> Weights:
         added: Weights = jax.tree.map(_added, weights, adapter)
         return added
     layers = (
-        Layer(**layer._asdict() | {name: Adapted(getattr(layer, name), of[name]) for name in ADAPTED})
-        for layer, of in zip(weights.layers, adapter, strict=True)
+        Layer(**layer._asdict() | {name: Adapted(getattr(layer, name), factors[name]) for name in ADAPTED})
+        for layer, factors in zip(weights.layers, adapter, strict=True)
     )
     return weights._replace(layers=tuple(layers))
 

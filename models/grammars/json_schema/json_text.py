@@ -16,12 +16,12 @@ def read(text: str) -> Any:
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
             raise ValueError(f'Expected keys that differ, got key={twice!r} twice in one object. Remove one.')
-        return found
+        return members
 
     def refuse(name: str) -> None:
         raise ValueError(f'Expected the numbers of JSON, got {name}. Leave the bound out.')

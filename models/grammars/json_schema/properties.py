@@ -13,7 +13,7 @@ from models.grammars.json_schema.schema import MAX_RECURSION, Compiler, object_o
 
 
 def expressions_given(
-    schema: Any, given: Sequence[Mapping[str, str]], *, max_recursion: int = MAX_RECURSION
+    schema: Any, choices: Sequence[Mapping[str, str]], *, max_recursion: int = MAX_RECURSION
 ) -> list[Expression]:
     """The texts of a schema's values with some properties given, an expression for each choice of values.
 
@@ -24,8 +24,8 @@ def expressions_given(
         ValueError: See `schema.compiled`; or the schema is not of an object with declared properties.
     """
     members = _Root(schema, max_recursion).members()
-    found = []
-    for values in given:
+    expressions = []
+    for values in choices:
         chosen = [
             (
                 concatenation(key, literal(values[name])) if name in values else whole,
@@ -33,8 +33,8 @@ def expressions_given(
             )
             for name, (key, whole, is_required) in members.items()
         ]
-        found.append(with_some_text(object_of(chosen), max_recursion))
-    return found
+        expressions.append(with_some_text(object_of(chosen), max_recursion))
+    return expressions
 
 
 def value_text(schema: Any, name: str, written: str) -> str:

@@ -30,18 +30,18 @@ class References:
         """
         if not isinstance(reference, str) or (reference != '#' and not reference.startswith('#/')):
             raise UnsupportedKeywordError('$ref', place, f'{reference!r} is not in this file as "#/..."')
-        found = self.root
+        schema = self.root
         for part in reference.split('/')[1:]:
             name = urllib.parse.unquote(part).replace('~1', '/').replace('~0', '~')
-            if isinstance(found, Mapping) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
+            if isinstance(schema, Mapping) and name in schema:
+                schema = schema[name]
+            elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+                schema = schema[int(name)]
             else:
                 raise malformed('$ref', 'a place in this file', reference, place)
-            if isinstance(found, Mapping) and '$id' in found:
+            if isinstance(schema, Mapping) and '$id' in schema:
                 raise UnsupportedKeywordError('$id', place, 'it changes what references mean. Remove it')
-        return found
+        return schema
 
     def resolved(self, schema: Any, place: str) -> Any:
         """A schema with the references at its root followed; one that refers to itself is given back."""

@@ -98,7 +98,7 @@ def listed(keywords: Mapping[str, Any], place: str) -> Expression:
 
 
 def _number(keywords: Mapping[str, Any], place: str, *, is_integer: bool) -> Automaton:
-    found: dict[str, Decimal] = {}
+    values: dict[str, Decimal] = {}
     for name in OF_KIND['number'] & keywords.keys():
         value = keywords[name]
         if not json_text.is_number(value) or (name == 'multipleOf' and value <= 0):
@@ -108,17 +108,17 @@ def _number(keywords: Mapping[str, Any], place: str, *, is_integer: bool) -> Aut
             numbers.parts_of(json_text.decimal(value))
         except ValueError as error:
             raise UnsupportedKeywordError(name, place, str(error).rstrip('.')) from None
-        found[name] = json_text.decimal(value)
+        values[name] = json_text.decimal(value)
     bounds = {
         name: numbers.Bound(value, is_exclusive=name.startswith('exclusive'))
-        for name, value in found.items()
+        for name, value in values.items()
         if name != 'multipleOf'
     }
     try:
         return numbers.number(
             at_least=tuple(bounds[name] for name in ('minimum', 'exclusiveMinimum') if name in bounds),
             at_most=tuple(bounds[name] for name in ('maximum', 'exclusiveMaximum') if name in bounds),
-            multiples_of=tuple(value for name, value in found.items() if name == 'multipleOf'),
+            multiples_of=tuple(value for name, value in values.items() if name == 'multipleOf'),
             is_integer=is_integer,
         )
     except ValueError as error:

@@ -33,22 +33,22 @@ def compiled(
         UnsupportedKeywordError: A keyword, or a use of it, is not supported.
         ValueError: A keyword is malformed, no value is valid, or there are too many states.
     """
-    found = with_some_text(Compiler(schema, max_recursion).value(schema, '#', {}), max_recursion)
-    return automaton.build(found, max_states)
+    expression = with_some_text(Compiler(schema, max_recursion).value(schema, '#', {}), max_recursion)
+    return automaton.build(expression, max_states)
 
 
-def with_some_text(found: Expression, max_recursion: int) -> Expression:
+def with_some_text(expression: Expression, max_recursion: int) -> Expression:
     """An expression, checked to have a text.
 
     Raises:
         ValueError: It has none.
     """
-    if found is NOTHING:
+    if expression is NOTHING:
         raise ValueError(
             f'Expected a schema with some valid value, got none to a depth of max_recursion={max_recursion}. '
             'Compare bounds with each other, and required with properties.'
         )
-    return found
+    return expression
 
 
 def object_of(members: Sequence[tuple[Expression, bool]]) -> Expression:

@@ -105,10 +105,10 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
     gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant = rdp.RdpAccountant(orders=[order])
     accountant.compose(dp_accounting.PoissonSampledDpEvent(sampling_probability, gaussian))
-    found = max(0.0, float(accountant.rdp[0])) * (1 + _ROUNDING)
-    if math.isinf(found) and order % 1:
+    divergence = max(0.0, float(accountant.rdp[0])) * (1 + _ROUNDING)
+    if math.isinf(divergence) and order % 1:
         return sampled_gaussian(sampling_probability, noise_multiplier, float(math.ceil(order)))
-    return found
+    return divergence
 
 
 def _is_news(record: logging.LogRecord) -> bool:

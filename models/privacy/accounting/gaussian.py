@@ -54,8 +54,8 @@ def gaussian_rho(released: Iterable[events.DpEvent], failure: float) -> float | 
     if not sampled:
         return of_noise
     ordered = tuple(sorted(sampled.items(), key=repr))
-    found = _rho_of_sampled(ordered, failure)
-    return None if found is None else of_noise + found
+    rho = _rho_of_sampled(ordered, failure)
+    return None if rho is None else of_noise + rho
 
 
 def needs_failure(released: Iterable[events.DpEvent]) -> bool:

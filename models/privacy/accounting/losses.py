@@ -62,10 +62,10 @@ def noise_multiplier_of_vector(event: events.DiscreteGaussianVectorDpEvent) -> f
             # Whatever b is above what it gives, that is a bound too, and a lower one: the ratio grows with b.
             b = start * a
             for _ in range(8):
-                found = a + kappa * _normal_ratio(kappa / a + b / 2)
-                if found > b:
+                bound = a + kappa * _normal_ratio(kappa / a + b / 2)
+                if bound > b:
                     break
-                b = found
+                b = bound
                 least = min(least, b)
             if b < start * a:
                 break
@@ -123,8 +123,8 @@ def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float
     if all(is_as_gaussian(leaf) for leaf, _ in ordered):
         rho = rho_of_gaussians(ordered)
         return by_curves if rho is None else min(by_curves, normal_pair.epsilon_from_gaussian(rho, delta))
-    found = _epsilon_of_leaves(ordered, delta, max(_INTERVAL, _SHARE * by_curves))
-    return by_curves if found is None else min(by_curves, found)
+    epsilon = _epsilon_of_leaves(ordered, delta, max(_INTERVAL, _SHARE * by_curves))
+    return by_curves if epsilon is None else min(by_curves, epsilon)
 
 
 def leaves(released: Iterable[events.DpEvent]) -> Iterator[tuple[Leaf | None, int]]:
@@ -187,10 +187,10 @@ def of_event(leaf: Leaf, interval: float) -> Any:
         case events.GaussianDpEvent(noise_multiplier=multiplier):
             pass
         case events.DiscreteGaussianVectorDpEvent():
-            found = noise_multiplier_of_vector(leaf)
-            if found is None:
+            bound = noise_multiplier_of_vector(leaf)
+            if bound is None:
                 return None
-            multiplier = found
+            multiplier = bound
     return library.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
 
 

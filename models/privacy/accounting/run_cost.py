@@ -74,13 +74,13 @@ class RunCost:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json_object(cls, found: Any) -> 'RunCost':
+    def from_json_object(cls, value: Any) -> 'RunCost':
         """Reads a cost.
 
         Raises:
             ValueError: It is of another schema, or holds an event or a field that is not known.
         """
-        return codec.read_object(cls, found, 'a cost of this version', 'Restore the ledger that holds it')
+        return codec.read_object(cls, value, 'a cost of this version', 'Restore the ledger that holds it')
 
 
 def curve_of(event: DpEvent) -> RenyiCurve:

@@ -114,8 +114,8 @@ def deltas_of_steps(
 
     Upper bounds too, in steps of the loss that are ten times as wide.
     """
-    found = _composed(sampling_probability, noise_multiplier, steps, sigma)
-    return [float(found.get_delta_for_epsilon(epsilon)) for epsilon in epsilons]
+    distribution = _composed(sampling_probability, noise_multiplier, steps, sigma)
+    return [float(distribution.get_delta_for_epsilon(epsilon)) for epsilon in epsilons]
 
 
 def _losses_of_step(sampling_probability: float, noise_multiplier: float, interval: float) -> Any:

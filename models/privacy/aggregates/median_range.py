@@ -93,7 +93,7 @@ def medians(
     blocks = -(-undecided.sum() // BLOCK)
 
     def select(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        block, found = carry
+        block, statistics = carry
         chosen = jax.lax.dynamic_slice(columns, (block * BLOCK,), (BLOCK,))
         held = [
             jnp.where(
@@ -104,12 +104,12 @@ def medians(
             for z, top, finite, mask in parts
         ]
         here = jnp.stack(_medians_of_block(_as_ordered(jnp.concatenate(held)), rows, change))
-        return block + 1, jax.lax.dynamic_update_slice(found, here, (0, block * BLOCK))
+        return block + 1, jax.lax.dynamic_update_slice(statistics, here, (0, block * BLOCK))
 
     # Side by side in the order of `columns`; one gather puts them into their places.
-    found = jnp.zeros((len(Medians._fields), vocab + BLOCK), jnp.float32)
-    _, found = jax.lax.while_loop(lambda carry: carry[0] < blocks, select, (jnp.int32(0), found))
-    spread = jnp.take(found, jnp.cumsum(undecided) - 1, axis=1, mode='clip')
+    statistics = jnp.zeros((len(Medians._fields), vocab + BLOCK), jnp.float32)
+    _, statistics = jax.lax.while_loop(lambda carry: carry[0] < blocks, select, (jnp.int32(0), statistics))
+    spread = jnp.take(statistics, jnp.cumsum(undecided) - 1, axis=1, mode='clip')
     middle, lowest, highest = jnp.where(undecided, spread, -clip_bound)
     few = rows < FEWEST
     return Medians(

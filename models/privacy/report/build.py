@@ -85,9 +85,9 @@ def build_privacy_report(
         **method.figures(delta),
         **unworded,
     )
-    found = words.sections(made)
-    worded: dict[str, Any] = {name: found[name][0] for name in SENTENCES}
-    worded |= {name: found[name] for name in LISTS}
+    sections = words.sections(made)
+    worded: dict[str, Any] = {name: sections[name][0] for name in SENTENCES}
+    worded |= {name: sections[name] for name in LISTS}
     return dataclasses.replace(made, reproduction=reproduction.lines_of(made), **worded)
 
 

@@ -48,12 +48,12 @@ def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> fl
 
 
 def epsilon_with(
-    alone: float, own: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float
+    alone: float, costs: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float
 ) -> float:
     """epsilon of a run and of the releases that went into it."""
     if not releases:
         return alone
-    return max(alone, epsilon_together([own, *(of.costs for of in releases)], delta))
+    return max(alone, epsilon_together([costs, *(release.costs for release in releases)], delta))
 
 
 def without_ledger(releases: Iterable[EarlierRelease], dataset: str | None) -> tuple[EarlierRelease, ...]:

@@ -137,7 +137,7 @@ class Cells:
                 f'Expected counts_rho > 0, got counts_rho={self.counts_rho!r}. Pass the cost that the '
                 'accountant charged.'
             )
-        if {len(found.counts) for found in self.cell_counts} != {len(self.values)}:
+        if {len(cell.counts) for cell in self.cell_counts} != {len(self.values)}:
             raise ValueError(
                 f'Expected a noisy count of each of cells={len(self.values)} for every label, got labels='
                 f'{len(self.cell_counts)}. Pass the conditions of the plan.'

@@ -181,8 +181,8 @@ class GaussianLedgerEntry(LedgerEntry):
         return accounting.epsilon_from_gaussian(self.rho_after, self.delta - self.failure_after)
 
     def _is_bound(self, epsilon: float) -> bool:
-        found = accounting.epsilon_from_gaussian(self.rho_bound, self.delta - self.failure_budget)
-        return math.isclose(epsilon, found, rel_tol=_SAME)
+        bound = accounting.epsilon_from_gaussian(self.rho_bound, self.delta - self.failure_budget)
+        return math.isclose(epsilon, bound, rel_tol=_SAME)
 
     def _follows(self, computed: float) -> bool:
         return 0 <= self.epsilon_after <= computed * (1 + _GRID) + _GRID
@@ -210,7 +210,7 @@ def check_charge(entry: LedgerEntry, costs: Iterable[DpEvent]) -> None:
 
 def epsilon_of_budget(
     rho: float,
-    given: float | None,
+    epsilon: float | None,
     delta: float,
     order: float | None = None,
     failure_budget: float | None = None,
@@ -219,14 +219,14 @@ def epsilon_of_budget(
 
     Args:
         rho: The budget in zCDP, or at `order`.
-        given: The epsilon that the user gave; None if the budget was given in rho.
+        epsilon: What the user gave at delta; None if the budget was given in rho.
         delta: The dataset's.
         order: The one order that it bounds if not all costs are in zCDP; None otherwise.
         failure_budget: What of delta a filter of Gaussians keeps for failures; None in another filter.
     """
     if failure_budget is not None:
-        return accounting.epsilon_from_gaussian(rho, delta - failure_budget) if given is None else given
+        return accounting.epsilon_from_gaussian(rho, delta - failure_budget) if epsilon is None else epsilon
     if order is None:
-        return accounting.epsilon_from_rho(rho, delta) if given is None else given
-    found = accounting.epsilon_at_order(order, order * rho, delta)
-    return given if given is not None and math.isclose(found, given, rel_tol=1e-6) else found
+        return accounting.epsilon_from_rho(rho, delta) if epsilon is None else epsilon
+    bound = accounting.epsilon_at_order(order, order * rho, delta)
+    return epsilon if epsilon is not None and math.isclose(bound, epsilon, rel_tol=1e-6) else bound

@@ -97,7 +97,7 @@ class MethodFacts(abc.ABC):
 
     def figures(self, delta: float) -> dict[str, Any]:
         """Every figure of a report that follows from the mechanism and delta, by its field."""
-        found: dict[str, Any] = dict.fromkeys(
+        figures: dict[str, Any] = dict.fromkeys(
             (
                 'epsilon',
                 'epsilon_of_run',
@@ -108,22 +108,22 @@ class MethodFacts(abc.ABC):
                 'rho_per_private_token',
             )
         )
-        found |= {'statement': self.statement, 'stages': self.stages, 'sensitivities': self.sensitivities}
+        figures |= {'statement': self.statement, 'stages': self.stages, 'sensitivities': self.sensitivities}
         if self.statement == 'ex-post':
-            return found
+            return figures
         alone = composition.epsilon_alone(self.costs, delta)
-        found['epsilon_of_run'] = alone
-        found['epsilon'] = composition.epsilon_with(alone, self.costs, self.counted, delta)
+        figures['epsilon_of_run'] = alone
+        figures['epsilon'] = composition.epsilon_with(alone, self.costs, self.counted, delta)
         curve = accounting.compose(map(accounting.curve_of, self.costs.values()))
         if curve.sampled:
-            return found
+            return figures
         rho, omega = math.fsum(stage.rho or 0.0 for stage in self.stages), curve.largest_order
-        found |= {
+        figures |= {
             'rho_total': rho,
             'epsilon_closed_form': accounting.epsilon_closed_form(rho, delta, largest_order=omega),
             'rho_per_private_token': self.rho_per_private_token,
         }
         if math.isfinite(omega):
             order = accounting.optimal_order(rho, delta, largest_order=omega)
-            found |= {'omega': omega, 'order': order}
-        return found
+            figures |= {'omega': omega, 'order': order}
+        return figures

@@ -76,9 +76,9 @@ class Predicted(MethodFacts):
     @property
     def histograms(self) -> tuple[Facts, ...]:
         """The facts of its noisy counts, in the order of payment."""
-        found = []
+        histograms = []
         if self.cells is not None:
-            found.append(
+            histograms.append(
                 counts.facts(
                     self.cells.counts_rho,
                     stage='Noisy counts per cell',
@@ -88,7 +88,7 @@ class Predicted(MethodFacts):
                 )
             )
         if self.clusters is not None:
-            found.append(
+            histograms.append(
                 counts.facts(
                     self.clusters.counts_rho,
                     stage='Noisy counts per centre',
@@ -98,7 +98,7 @@ class Predicted(MethodFacts):
                 )
             )
         if self.counts_rho:
-            found.append(
+            histograms.append(
                 counts.facts(
                     self.counts_rho,
                     stage='Noisy counts',
@@ -107,7 +107,7 @@ class Predicted(MethodFacts):
                     variable='noisy_counts',
                 )
             )
-        return tuple(found)
+        return tuple(histograms)
 
     @property
     def decoding(self) -> tuple[Facts, ...]:

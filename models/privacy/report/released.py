@@ -242,7 +242,7 @@ class PrivacyReport:
             return dataclasses.replace(trained, sampled_by=self.run_id), *further
         if self.epsilon_of_run is None:
             raise ValueError(f'Expected a report with an epsilon, got statement={self.statement!r}.')
-        own = EarlierRelease(
+        release = EarlierRelease(
             run_id=self.run_id,
             method=self.method.did,
             unit=self.unit,
@@ -255,7 +255,7 @@ class PrivacyReport:
             identity=self.commitment or digest,
             told_by='report',
         )
-        return earlier_release.handed_on(own, self.releases)
+        return earlier_release.handed_on(release, self.releases)
 
     def to_json(self) -> str:
         """The report as JSON text, keys in the order of the fields, newline at the end."""

@@ -25,7 +25,7 @@ def lines_of(report: PrivacyReport) -> str:
     if report.epsilon is None or not report.counted:
         return alone
     run = 'this run' if report.reads_records else f'the run {report.releases[0].run_id!r}'
-    went_in = ((f'the run {of.run_id!r}, which went in', of.costs) for of in report.counted)
+    went_in = ((f'the run {release.run_id!r}, which went in', release.costs) for release in report.counted)
     rows = ((run, report.method.costs), *went_in)
     return f'{alone}\n# Together with what went in\n{_together(rows, report.delta)}'
 

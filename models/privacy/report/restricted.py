@@ -205,9 +205,9 @@ def ex_post_losses(losses: Sequence[BatchLoss], params: MechanismParams) -> ExPo
         for place, is_private, up, down in zip(
             loss.places, loss.is_private, loss.minus_log_alpha, loss.log_beta, strict=True
         ):
-            found = by_place.setdefault(place, [])
+            place_losses = by_place.setdefault(place, [])
             if is_private:
-                found.append(max(up, down))
+                place_losses.append(max(up, down))
     return ExPostLosses(
         run_ex_post_epsilon=max(batch.ex_post_epsilon for batch in by_batch.values()),
         run_paper_epsilon=max(batch.paper_epsilon for batch in by_batch.values()),

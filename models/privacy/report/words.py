@@ -47,16 +47,16 @@ def macro(name: str, *arguments: typing.Any) -> str:
 
 
 def _parsed(text: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[list[str]]] = {}
+    named_sections: dict[str, list[list[str]]] = {}
     items: list[list[str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith('# '):
-            items = found.setdefault(line[2:], [])
+            items = named_sections.setdefault(line[2:], [])
         elif line.startswith('- ') or not items:
             items.append([line.removeprefix('- ')])
         else:
             items[-1].append(line)
-    return {name: tuple(' '.join(lines) for lines in section) for name, section in found.items()}
+    return {name: tuple(' '.join(lines) for lines in section) for name, section in named_sections.items()}
 
 
 def _one_line(value: object) -> object:
