@@ -75,7 +75,7 @@ class Estimate:
         if self.device is not None:
             rows.append(('', f'as fast as an earlier run of {of_model} on this machine ({self.device})'))
         if self.memory_bytes:
-            rows.append(('Memory', f'{self.memory_bytes / 2**30:.1f} GiB at the least'))
+            rows.append(('Memory', f'{memory(self.memory_bytes)} at the least'))
         return rows
 
 
@@ -165,6 +165,11 @@ def _processor() -> str:
 def three_digits(value: float) -> str:
     """Three digits of a number, or more where it has no fraction left."""
     return f'{value:.3g}' if value < 100 else f'{value:,.0f}'
+
+
+def memory(size: int) -> str:
+    """Bytes in words."""
+    return f'{size / 2**30:.1f} GiB' if size >= 2**30 / 10 else f'{size / 2**20:.0f} MiB'
 
 
 def duration(hours: float) -> str:
