@@ -39,6 +39,8 @@ class Prompt(typing.TypedDict):
     """The words and lengths that fill a template: settings of the run, by their names.
 
     Attributes:
+        label_name: The label's name in prompts.
+        text_name: A text's name in prompts.
         corpus_description: The line that instructions may begin with.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: Longest text.
@@ -58,14 +60,19 @@ class AdapterCard:
     """The card of an adapter, with all that it may tell of the records that trained it. All of it is public.
 
     Attributes:
+        schema: Kind of document.
+        schema_version: Changes with every change that a reader has to know of.
+        run_id: Public name of the run that trained it.
         dataset: Name of the records in the ledger that charged the run; None where it was charged to none.
         run_number: Its place among the charged runs on them; None where there is no ledger.
+        model: Name of the model.
         weights: SHA-256 of the weights that the factors are added to.
         lora_rank: r of low-rank factors; None for a difference of all weights.
         factors: SHA-256 of `adapter.safetensors`.
         epsilon: At `delta`, under adding or removing one unit, of the adapter and of all releases that went
             into it, as far as they hide the same unit.
         epsilon_of_run: The same for the training alone, given what went in.
+        delta: As set in the run that trained it.
         mechanism: Every number that the guarantee depends on.
         template: The prompt whose public form its texts are asked for with.
         prompt: The words that fill it, and lengths, by name.

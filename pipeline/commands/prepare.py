@@ -67,7 +67,7 @@ def split(
         made = split_lib.split(
             str(declared.input),
             folder,
-            fields=record_rules(declared, 'example').fields,
+            fields=record_rules(declared, 'example' if declared.unit_field is None else 'user').fields,
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )
