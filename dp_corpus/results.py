@@ -118,14 +118,14 @@ class Evaluated:
 
         return pd.DataFrame([
             {
-                'corpus': of.corpus,
+                'corpus': measured.corpus,
                 'measure': result.measure,
                 'figure': figure.name,
                 'value': figure.value,
                 'standard_error': figure.standard_error,
             }
-            for of in self.report.corpora
-            for result in of.measures
+            for measured in self.report.corpora
+            for result in measured.measures
             if result.findings is not None
             for figure in result.findings.figures
         ])  # fmt: skip

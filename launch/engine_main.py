@@ -93,11 +93,11 @@ def _value_flags() -> set[str]:
 
 def _switches() -> dict[str, tuple[str, str | None]]:
     """Name of a switch of ours -> its flags for true and for false."""
-    found: dict[str, tuple[str, str | None]] = {name: (f'--{name}', None) for name in SWITCHES}
+    switches: dict[str, tuple[str, str | None]] = {name: (f'--{name}', None) for name in SWITCHES}
     for name in _boolean_fields():
         on, off = f'--{name.replace("_", "-")}', f'--no-{name.replace("_", "-")}'
-        found |= {name: (on, off), f'no_{name}': (off, on)}
-    return found
+        switches |= {name: (on, off), f'no_{name}': (off, on)}
+    return switches
 
 
 def _pairs(arguments: Iterable[str]) -> Iterator[tuple[str, str | None]]:

@@ -113,9 +113,11 @@ def settings(params: Mapping[str, Any], dag_run: Any) -> dict[str, Any]:
     run_id = run_name(params, dag_run)
     # The form refuses a value that may not be changed. If one comes here, the TOML file's is taken.
     chosen = {name: params[name] if may_be(name, params[name]) else SETTINGS[name] for name in SETTINGS}
-    given = {name: value for name, value in chosen.items() if value not in (None, '', [])}
-    given |= {name: f'{given[name].rstrip("/")}/{run_id}' for name in ('output', 'work_dir') if name in given}
-    return given | {'run_id': run_id}
+    filled = {name: value for name, value in chosen.items() if value not in (None, '', [])}
+    filled |= {
+        name: f'{filled[name].rstrip("/")}/{run_id}' for name in ('output', 'work_dir') if name in filled
+    }
+    return filled | {'run_id': run_id}
 
 
 def flags(params: Mapping[str, Any], dag_run: Any, **fixed: str) -> str:
@@ -149,14 +151,14 @@ def launch_request(context: Mapping[str, Any], jinja_env: Any) -> dict[str, Any]
     params, dag_run = context['params'], context['dag_run']
     dataflow = context['var']['json'].dp_corpus_dataflow
     environment = dataflow['environment']
-    given = settings(params, dag_run)
-    given.pop('runner', None)
+    run_settings = settings(params, dag_run)
+    run_settings.pop('runner', None)
     return {
         'launchParameter': {
             # A retry has the same name. Dataflow refuses it while the first attempt still runs.
-            'jobName': re.sub(r'[^a-z0-9-]', '-', given['run_id'].lower()),
+            'jobName': re.sub(r'[^a-z0-9-]', '-', run_settings['run_id'].lower()),
             'containerSpecGcsPath': dataflow['template'],
-            'parameters': {name: as_text(value) for name, value in given.items()},
+            'parameters': {name: as_text(value) for name, value in run_settings.items()},
             'environment': environment
             | {
                 'additionalExperiments': [*EXPERIMENTS, *environment.get('additionalExperiments', [])],

@@ -33,7 +33,7 @@ def template_command(
     if profile.accelerator is not None:
         parameters['accelerator'] = profile.accelerator
     # gcloud has flags of its own for these options; Beam gets the others by their names.
-    own = {
+    gcloud_flags = {
         'worker_zone': '--worker-zone',
         'temp_location': '--temp-location',
         'staging_location': '--staging-location',
@@ -44,11 +44,11 @@ def template_command(
     }
     command = ['gcloud', 'dataflow', 'flex-template', 'run', job_name, f'--project={place.project}']
     command += [f'--region={place.region}', f'--template-file-gcs-location={template}']
-    command += [f'{flag}={options[name]}' for name, flag in own.items() if name in options]
+    command += [f'{flag}={options[name]}' for name, flag in gcloud_flags.items() if name in options]
     if 'no_use_public_ips' in options:
         command.append('--disable-public-ips')
     command.append(f'--additional-experiments={",".join(EXPERIMENTS)}')
-    taken = {*own, 'project', 'region', 'no_use_public_ips', 'experiments'}
+    taken = {*gcloud_flags, 'project', 'region', 'no_use_public_ips', 'experiments'}
     rest = {name: _as_text(value) for name, value in options.items() if name not in taken}
     command.append(f'--additional-pipeline-options={_dictionary(rest)}')
     command.append(f'--parameters={_dictionary(parameters)}')
@@ -59,9 +59,9 @@ def _check_flags(flags: Sequence[str]) -> None:
     """Refuses flags that the profile decides: of two values for a setting one would be lost."""
     decided = {'runner', 'accelerator'}
     names = {flag.removeprefix('--').partition('=')[0].replace('-', '_') for flag in flags}
-    if found := sorted(decided & names):
+    if repeated := sorted(decided & names):
         raise ValueError(
-            f'Expected no flag that the profile decides, got flags={found}. Leave them out, or call '
+            f'Expected no flag that the profile decides, got flags={repeated}. Leave them out, or call '
             'dp-corpus generate yourself: --dry-run shows the whole command.'
         )
     if '--' in flags:

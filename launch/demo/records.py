@@ -127,34 +127,34 @@ def demo_records(records: int, seed: int = SEED) -> Iterator[dict[str, str]]:
         for number in range(max(1, records // _RECORDS_PER_CUSTOMER))
     ]
     for number in range(records):
-        customer, given, family = source.choice(people)
+        customer, given_name, family = source.choice(people)
         label = source.choice(LABELS)
         yield {
             'id': f'R{number:06d}',
             'customer': customer,
-            'text': _message(source, label, customer, given, family),
+            'text': _message(source, label, customer, given_name, family),
             'label': label,
         }
 
 
-def _message(source: random.Random, label: str, customer: str, given: str, family: str) -> str:
-    slots = _slots(source, customer, given, family)
+def _message(source: random.Random, label: str, customer: str, given_name: str, family: str) -> str:
+    slots = _slots(source, customer, given_name, family)
     while True:
         parts = (source.choice(_OPENINGS), source.choice(_BODIES[label]), source.choice(_CLOSINGS))
         text = ' '.join(part.format_map(slots) for part in parts if part)
         if MIN_WORDS <= len(text.split()) <= MAX_WORDS:
             # A slot such as {app} may begin a sentence.
-            return re.sub(r'(^|[.?!] )([a-z])', lambda found: found[1] + found[2].upper(), text)
+            return re.sub(r'(^|[.?!] )([a-z])', lambda match: match[1] + match[2].upper(), text)
 
 
-def _slots(source: random.Random, customer: str, given: str, family: str) -> dict[str, str]:
+def _slots(source: random.Random, customer: str, given_name: str, family: str) -> dict[str, str]:
     """One value for every slot. The mail domain and the phone numbers are reserved for fiction."""
     words = {name: source.choice(values) for name, values in _WORDS.items()}
     return words | {
-        'name': f'{given} {family}',
-        'given': given,
+        'name': f'{given_name} {family}',
+        'given': given_name,
         'customer': customer,
-        'email': f'{given}.{family}{source.randrange(10, 100)}@example.org'.lower(),
+        'email': f'{given_name}.{family}{source.randrange(10, 100)}@example.org'.lower(),
         'phone': f'555-01{source.randrange(100):02d}',
         'order': f'{source.choice("ABKRX")}{source.choice("DHMTZ")}-{source.randrange(10_000, 100_000)}',
         'amount': f'{source.randrange(5, 400)}.{source.randrange(100):02d}',

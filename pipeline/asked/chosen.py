@@ -20,23 +20,23 @@ def chosen(path: str | None, flags: Mapping[str, Any]) -> tuple[JobConfig[Any], 
         The config, and a sentence or two for the person who starts the run; None where the method was named,
         or is the only one that has the settings.
     """
-    given = read_settings(path, flags)
-    if given.get(METHOD) is not None or implied_method(given) is not None:
-        return job_config(**given), None
+    settings = read_settings(path, flags)
+    if settings.get(METHOD) is not None or implied_method(settings) is not None:
+        return job_config(**settings), None
     choices = [
         method.name
         for method in METHODS.values()
-        if method.needs_only_records and given.keys() <= settings_of(method.name).keys()
+        if method.needs_only_records and settings.keys() <= settings_of(method.name).keys()
     ]
     if len(choices) < 2:
-        return job_config(**given), None
-    units = (given.get('records') or 0) * given.get('sample_rate', 1.0)
-    labels = max(1, len(given.get('labels') or ()))
-    standings = {name: METHODS[name].standing(units, given.get('epsilon'), labels) for name in choices}
+        return job_config(**settings), None
+    units = (settings.get('records') or 0) * settings.get('sample_rate', 1.0)
+    labels = max(1, len(settings.get('labels') or ()))
+    standings = {name: METHODS[name].standing(units, settings.get('epsilon'), labels) for name in choices}
     fitting = []
     for name in sorted(choices, key=lambda name: standings[name].rank):
         try:
-            config = job_config(**{**given, METHOD: name})
+            config = job_config(**{**settings, METHOD: name})
             plan = methods.of(config).plan(methods.solve(config))
         except ValueError:
             continue
@@ -45,7 +45,7 @@ def chosen(path: str | None, flags: Mapping[str, Any]) -> tuple[JobConfig[Any], 
             break
     if not fitting:
         # The error of the default method says what is wrong.
-        return job_config(**given), None
+        return job_config(**settings), None
     _, config = min(fitting, key=lambda each: each[0])
     name = config.method.name
     return config, f'No method was named: {name} is taken. {standings[name].because}'

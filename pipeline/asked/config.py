@@ -67,18 +67,18 @@ class Setting:
 
 def settings_of(method: str) -> dict[str, Setting]:
     """Every setting of a method's runs, by name, in the order of `--help`."""
-    found = of_panels(Input, Budget)
+    first_settings = of_panels(Input, Budget)
     chosen = typing.Literal[tuple(METHODS)]  # type: ignore[valid-type]
-    found[METHOD] = Setting(
+    first_settings[METHOD] = Setting(
         name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=None,
         names_path=False,
     )  # fmt: skip
-    own = METHODS[method].settings
-    settings = of_panels(own)
-    for name, text in own.added_help.items():
+    method_settings = METHODS[method].settings
+    settings = of_panels(method_settings)
+    for name, text in method_settings.added_help.items():
         settings[name] = dataclasses.replace(settings[name], help=f'{settings[name].help} {text}')
-    in_order = sorted(settings.items(), key=lambda item: own.panels.index(item[1].panel))
-    return found | dict(in_order) | of_panels(Output, Runner)
+    in_order = sorted(settings.items(), key=lambda item: method_settings.panels.index(item[1].panel))
+    return first_settings | dict(in_order) | of_panels(Output, Runner)
 
 
 def all_settings() -> dict[str, Setting]:
@@ -86,23 +86,23 @@ def all_settings() -> dict[str, Setting]:
 
     Settings of methods stand between those of the input and those of the output.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for method in METHODS:
         for name, setting in settings_of(method).items():
-            if name not in found:
-                found[name] = setting
-            elif further := _further_help(setting.help, found[name].help):
-                both = f'{found[name].help} With --method {method}: {further}'
-                found[name] = dataclasses.replace(found[name], help=both)
+            if name not in settings:
+                settings[name] = setting
+            elif further := _further_help(setting.help, settings[name].help):
+                both = f'{settings[name].help} With --method {method}: {further}'
+                settings[name] = dataclasses.replace(settings[name], help=both)
     last = of_panels(Output, Runner)
-    return {name: found[name] for name in (*(name for name in found if name not in last), *last)}
+    return {name: settings[name] for name in (*(name for name in settings if name not in last), *last)}
 
 
 def _further_help(text: str, known: str) -> str:
     """The sentences of a help text after those that another one begins with too."""
-    own, others = (re.split(r'(?<=\.) ', of) for of in (text, known))
-    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(own, others)))
-    return ' '.join(own[shared:])
+    sentences, others = (re.split(r'(?<=\.) ', each) for each in (text, known))
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(sentences, others)))
+    return ' '.join(sentences[shared:])
 
 
 def of_panels(*panels: type) -> dict[str, Setting]:
@@ -116,8 +116,8 @@ def of_panels(*panels: type) -> dict[str, Setting]:
             default=field.default,
             names_path=field.metadata['names_path'],
         )
-        for of in panels
-        for field, hint in zip(dataclasses.fields(of), panel.setting_types(of).values(), strict=True)
+        for each in panels
+        for field, hint in zip(dataclasses.fields(each), panel.setting_types(each).values(), strict=True)
     }
 
 
@@ -140,33 +140,33 @@ def _takes_any_text(hint: Any) -> bool:
     return hint is str or any(_takes_any_text(option) for option in typing.get_args(hint))
 
 
-def job_config(**given: Any) -> JobConfig[Any]:
+def job_config(**settings: Any) -> JobConfig[Any]:
     """A run's config from settings by their names.
 
     Settings that follow from declared lengths or from the texts wanted are filled in (`following`).
     """
-    method, parts = _parts_of(given)
-    for part, found in _following(method, parts).items():
-        parts[part] |= {name: follows.value for name, follows in found.items()}
+    method, parts = _parts_of(settings)
+    for part, followed in _following(method, parts).items():
+        parts[part] |= {name: follows.value for name, follows in followed.items()}
     classes = _classes_of(method)
-    return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+    return JobConfig(**{part: classes[part](**values) for part, values in parts.items()})
 
 
-def following(**given: Any) -> dict[str, Follows]:
+def following(**settings: Any) -> dict[str, Follows]:
     """Settings that follow from declared public numbers where nobody gave them, each with its reason."""
-    method, parts = _parts_of(given)
-    return {name: each for found in _following(method, parts).values() for name, each in found.items()}
+    method, parts = _parts_of(settings)
+    return {name: each for followed in _following(method, parts).values() for name, each in followed.items()}
 
 
 def _following(
     method: Method[Any, Any], parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Follows]]:
     """Settings that follow from declared numbers, by part and name."""
-    own = parts[METHOD]
-    if all(own.get(name) is None for name in _FOLLOWED):
+    settings = parts[METHOD]
+    if all(settings.get(name) is None for name in _FOLLOWED):
         return {}
     # Panels check their values here: rules need not.
-    built = {part: of(**parts[part]) for part, of in _classes_of(method).items()}
+    built = {part: kind(**parts[part]) for part, kind in _classes_of(method).items()}
     asked = Asked(
         input=built['input'],
         budget=built['budget'],
@@ -177,10 +177,10 @@ def _following(
         delta=delta_of(built['input'], built['budget']),
     )
     owners = _owners_of(method)
-    found: dict[str, dict[str, Follows]] = {}
+    followed: dict[str, dict[str, Follows]] = {}
     for name, follows in method.follows(asked).items():
-        found.setdefault(owners[name], {})[name] = follows
-    return found
+        followed.setdefault(owners[name], {})[name] = follows
+    return followed
 
 
 def _classes_of(method: Method[Any, Any]) -> dict[str, Any]:
@@ -189,12 +189,14 @@ def _classes_of(method: Method[Any, Any]) -> dict[str, Any]:
 
 def _owners_of(method: Method[Any, Any]) -> dict[str, str]:
     """The part of a config that has each setting."""
-    return {field.name: part for part, of in _classes_of(method).items() for field in dataclasses.fields(of)}
+    return {
+        field.name: part for part, kind in _classes_of(method).items() for field in dataclasses.fields(kind)
+    }
 
 
-def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any, Any], dict[str, dict[str, Any]]]:
+def _parts_of(settings: Mapping[str, Any]) -> tuple[Method[Any, Any], dict[str, dict[str, Any]]]:
     """The method, and the given settings of each part of a config."""
-    values = dict(given)
+    values = dict(settings)
     if isinstance(values.get('input'), str):
         values['input'] = without_password(values['input'])
     name = values.pop(METHOD, None)
@@ -315,25 +317,25 @@ def with_lists(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> di
 
 def _alternatives() -> dict[str, set[str]]:
     """Settings of which a run has one, since the others follow from it."""
-    found: dict[str, set[str]] = {}
+    alternatives: dict[str, set[str]] = {}
     for method in METHODS.values():
         for field in dataclasses.fields(method.settings):
             if (other := field.metadata['instead_of']) is not None:
-                found.setdefault(other, {other}).add(field.name)
-    return found
+                alternatives.setdefault(other, {other}).add(field.name)
+    return alternatives
 
 
 def _labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     """Labels as flags give them, VALUE=WORDS, from a table of words by value; of attributes one for each."""
-    found: list[str] = []
+    labels: list[str] = []
     for value, words in table.items():
-        if isinstance(words, dict) and not any(isinstance(of, dict) for of in words.values()):
-            found += (f'{value}:{declared}' for declared in _labels_of(words))
+        if isinstance(words, dict) and not any(isinstance(each, dict) for each in words.values()):
+            labels += (f'{value}:{declared}' for declared in _labels_of(words))
         elif isinstance(words, str) and '=' not in value:
-            found.append(f'{value}={words}' if words else value)
+            labels.append(f'{value}={words}' if words else value)
         else:
             raise ValueError(
                 f'Expected a table of words by label, got labels.{value}={words!r}. Write '
                 '2 = "digestive system diseases", and no = in a label.'
             )
-    return tuple(found)
+    return tuple(labels)

@@ -11,7 +11,9 @@ from pipeline.settings.job_config import JobConfig
 
 
 def _without(method: str, names: Collection[str] = ()) -> dict[str, Setting]:
-    return {name: of for name, of in settings_of(method).items() if name != METHOD and name not in names}
+    return {
+        name: setting for name, setting in settings_of(method).items() if name != METHOD and name not in names
+    }
 
 
 PREDICTING = _without(predict.NAME)

@@ -26,7 +26,7 @@ def _flags_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 def _declared(place: str, settings: Mapping[str, Any]) -> Input:
     """The input of a command that is no run, by the flags that were given."""
-    declared = Input(input=place, **{name: of for name, of in settings.items() if of is not None})
+    declared = Input(input=place, **{name: value for name, value in settings.items() if value is not None})
     declared.check_text_flags([place])
     return declared
 

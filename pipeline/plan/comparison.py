@@ -80,28 +80,30 @@ class Comparison:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
 
-def compare(given: Mapping[str, Any]) -> Comparison:
+def compare(settings: Mapping[str, Any]) -> Comparison:
     """Every method with the given settings, of which each takes those that it has."""
-    found: list[Compared] = []
+    compared: list[Compared] = []
     errors: list[ValueError] = []
     for method in methods.METHODS.values():
         if not method.needs_only_records:
             continue
-        own = {name: value for name, value in given.items() if name in settings_of(method.name)}
+        method_settings = {
+            name: value for name, value in settings.items() if name in settings_of(method.name)
+        }
         try:
-            config = job_config(**{**own, METHOD: method.name})
-            found.append(_compared(method, config, planned(config)))
+            config = job_config(**{**method_settings, METHOD: method.name})
+            compared.append(_compared(method, config, planned(config)))
         except ValueError as error:
             errors.append(error)
-            found.append(_unfit(method, given, str(error)))
-    if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
+            compared.append(_unfit(method, settings, str(error)))
+    if len(errors) == len(compared) and len({str(error) for error in errors}) == 1:
         # The request is wrong, and no method.
         raise errors[0]
-    best = min((each for each in found if each.why_not is None), key=_order, default=None)
+    best = min((each for each in compared if each.why_not is None), key=_order, default=None)
     return Comparison(
-        methods=tuple(found),
+        methods=tuple(compared),
         recommended=None if best is None else best.method,
-        because='No method fits: see why beside each.' if best is None else _reason(best, found),
+        because='No method fits: see why beside each.' if best is None else _reason(best, compared),
     )
 
 
@@ -124,10 +126,10 @@ def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPla
     )
 
 
-def _unfit(method: Method[Any, Any], given: Mapping[str, Any], why: str) -> Compared:
-    labels = max(1, len(given.get('labels') or ()))
-    units = (given.get('records') or 0) * given.get('sample_rate', 1.0)
-    standing = method.standing(units, given.get('epsilon'), labels)
+def _unfit(method: Method[Any, Any], settings: Mapping[str, Any], why: str) -> Compared:
+    labels = max(1, len(settings.get('labels') or ()))
+    units = (settings.get('records') or 0) * settings.get('sample_rate', 1.0)
+    standing = method.standing(units, settings.get('epsilon'), labels)
     return Compared(
         method=method.name,
         summary=method.summary,
@@ -170,10 +172,10 @@ def _order(each: Compared) -> tuple[bool, bool, int, float]:
     return bool(each.warnings), hours > A_NIGHT, each.rank, hours
 
 
-def _reason(best: Compared, found: list[Compared]) -> str:
+def _reason(best: Compared, compared: list[Compared]) -> str:
     """Why one method comes before the others, in sentences."""
     passed = [
-        f'Before it comes {each.method}, but: {_against(each)}' for each in found if each.rank < best.rank
+        f'Before it comes {each.method}, but: {_against(each)}' for each in compared if each.rank < best.rank
     ]
     return ' '.join([best.because, *passed])
 
@@ -207,10 +209,11 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def _worth(each: Compared) -> str:
-    found = each.worth
-    if found is None:
+    result = each.worth
+    if result is None:
         return '' if each.why_not else 'not measured'
     measured = (
-        f'{found.records:,} {found.what}, {found.labels} labels, ε = {found.epsilon:g}, {found.texts} texts'
+        f'{result.records:,} {result.what}, {result.labels} labels, '
+        f'ε = {result.epsilon:g}, {result.texts} texts'
     )
-    return f'{found.worth:.2f} ({found.of_records:.2f}): {measured}'
+    return f'{result.worth:.2f} ({result.of_records:.2f}): {measured}'

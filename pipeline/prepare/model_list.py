@@ -70,8 +70,8 @@ def model_list() -> ModelList:
 
 
 def _listed(model: str) -> ListedModel:
-    own = family.family_of(model)
-    origin, known = own.origin(model), own.known_files(model)
+    model_family = family.family_of(model)
+    origin, known = model_family.origin(model), model_family.known_files(model)
     # A price needs no file: of a model that users bring, any name of a file with a tokenizer will do.
     place = {} if known is not None else {'checkpoint': f'{model}.gguf'}
     run = config.job_config(model=model, **place, **_DEFAULT_RUN)
@@ -83,7 +83,7 @@ def _listed(model: str) -> ListedModel:
         origin=origin.name,
         maker=origin.maker,
         terms=origin.terms,
-        parameters=own.models[model].num_parameters,
+        parameters=model_family.models[model].num_parameters,
         here=known is not None and os.path.exists(known.checkpoint),
         checkpoint=None if known is None else known.checkpoint,
         how_to_get=_how_to_get(model),

@@ -129,8 +129,8 @@ def fitting(run: Run, account: Account) -> tuple[FittingSetting, ...]:
 def _with_order(error: OrderTooLow, run: Run, account: Account) -> OrderTooLow:
     """The refusal of a run whose orders do not reach its dataset's, with all that would have to change."""
     room, order = _room(run, account), account.dataset.order
-    found = methods.of(run).fitting(run, room, order, reaches=False)
-    return error if found is None else error.with_remedy(fitting_words(found, run.delta))
+    changes = methods.of(run).fitting(run, room, order, reaches=False)
+    return error if changes is None else error.with_remedy(fitting_words(changes, run.delta))
 
 
 def _room(run: Run, account: Account) -> HasRoom:

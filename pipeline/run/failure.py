@@ -52,8 +52,8 @@ def keep_failure(run: Run, error: Exception, steps: Collection[str], *, submitte
             'the address of its options, and that Java and the jar of a job server are here where it needs '
             'them; then repeat the command.'
         )
-    found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
-    cause, step = found[-1] if found else ('', None)
+    failed = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
+    cause, step = failed[-1] if failed else ('', None)
     open_steps = methods.of(run).open_steps
     # Beam names a step of several outputs by what it runs as well.
     step = next((name for name in open_steps if step is not None and step.startswith(f'{name}/')), step)

@@ -46,7 +46,7 @@ def prepare(run: Run) -> list[str]:
         FileNotFoundError: Finished batches without the key or the plan that they follow.
         ValueError: A folder that is published holds something that is the curator's alone.
     """
-    work_dir, output, own = run.work_dir, run.output, run.folders
+    work_dir, output, folders = run.work_dir, run.output, run.folders
     files = identity.input_files(run)
     _check_apart(run, files)
     digests = identity.fingerprint(run, files)
@@ -61,16 +61,16 @@ def prepare(run: Run) -> list[str]:
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
     _refuse_change(run, digests)
-    for name in (*WORK_FOLDERS, *own.work):
+    for name in (*WORK_FOLDERS, *folders.work):
         make_folder(FileSystems.join(work_dir, name))
-    for name in ((DATA_FOLDER,) if run.method.writes_texts else ()) + tuple(own.output):
+    for name in ((DATA_FOLDER,) if run.method.writes_texts else ()) + tuple(folders.output):
         _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')
-    begun = (BATCHES_FOLDER, *own.work)
+    begun = (BATCHES_FOLDER, *folders.work)
     if any(
         not is_empty(FileSystems.join(work_dir, name), besides=(f'*{TEMPORARY_SUFFIX}',)) for name in begun
     ):
-        for name in (RUN_KEY, PLAN, *own.kept):
+        for name in (RUN_KEY, PLAN, *folders.kept):
             if not FileSystems.exists(FileSystems.join(work_dir, name)):
                 # Another key or plan would deal the records out anew: some would vote twice.
                 raise FileNotFoundError(
@@ -88,8 +88,8 @@ def prepare(run: Run) -> list[str]:
 def _check_apart(run: Run, files: Sequence[str]) -> None:
     """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead."""
     output, work_dir = run.output, run.work_dir
-    own = (*WORK_FOLDERS, *run.folders.work)
-    places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
+    names = (*WORK_FOLDERS, *run.folders.work)
+    places = [work_dir, *(FileSystems.join(work_dir, name) for name in names)]
     apart.check_outside(output, 'work_dir', work_dir, places)
     if is_local(work_dir):
         apart.check_work_dir(work_dir)

@@ -113,7 +113,7 @@ def installed_versions() -> Mapping[str, str]:
     What a distribution needs only with an extra that nobody asked for is left out, and so is
     what is not installed.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     # A distribution that is met again with another extra needs more.
     seen: set[tuple[str, str]] = set()
     waiting = [(PACKAGE, extra) for extra in ('', *RUN_EXTRAS)]
@@ -126,18 +126,18 @@ def installed_versions() -> Mapping[str, str]:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        found[name] = distribution.version
+        versions[name] = distribution.version
         for requirement in map(Requirement, distribution.requires or ()):
             if requirement.marker is None or requirement.marker.evaluate({'extra': extra}):
                 wanted = canonicalize_name(requirement.name)
                 waiting += [(wanted, chosen) for chosen in ('', *requirement.extras)]
-    return found
+    return versions
 
 
 def software_versions() -> dict[str, str]:
     """Versions that a report names, of what is installed."""
-    found = {'python': platform.python_version()}
+    versions = {'python': platform.python_version()}
     for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy'):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions

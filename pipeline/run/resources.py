@@ -44,16 +44,16 @@ def needed_disk(run: Run) -> int:
 
 def _check_memory(run: Run) -> None:
     available = device.memory_here()
-    own = run.method
-    if available is None or not isinstance(own, Model):
+    settings = run.method
+    if available is None or not isinstance(settings, Model):
         return  # the decoder looks again, before its first token
     method = methods.of(run)
-    needed = method.needed_memory(run, own.decided_dtype, available.devices)
+    needed = method.needed_memory(run, settings.decided_dtype, available.devices)
     if needed > available.bytes:
         raise ValueError(
-            f'Expected at least {_size(needed)} of memory for the weights of model={own.model!r} in '
-            f'{own.dtype} and one batch, got {_size(available.bytes)} that is free. Close other programs, '
-            f'lower --{method.memory_setting.replace("_", "-")}, --max-prompt-tokens or '
+            f'Expected at least {_size(needed)} of memory for the weights of model={settings.model!r} in '
+            f'{settings.dtype} and one batch, got {_size(available.bytes)} that is free. Close other '
+            f'programs, lower --{method.memory_setting.replace("_", "-")}, --max-prompt-tokens or '
             '--max-example-tokens, or take a smaller --model or '
             '--dtype bfloat16.'
         )

@@ -23,16 +23,16 @@ _WORDS = re.compile(r'[^\W\d_][\w \-]{0,30}')
 
 def of_place(dialect: 'Dialect', table: 'Table') -> dict[str, Any]:
     """Settings of a place's format and of the table that is read, as far as they are not the defaults."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: value for name, value in dataclasses.asdict(table).items() if value is not None
     }
     if dialect.delimiter is not None:
-        found['delimiter'] = 'tab' if dialect.delimiter == '\t' else dialect.delimiter
+        settings['delimiter'] = 'tab' if dialect.delimiter == '\t' else dialect.delimiter
     if dialect.encoding is not None:
-        found['encoding'] = dialect.encoding
+        settings['encoding'] = dialect.encoding
     if dialect.quoting != 'double':
-        found['quoting'] = dialect.quoting
-    return found
+        settings['quoting'] = dialect.quoting
+    return settings
 
 
 def of_label(columns: tuple[str, ...], labels: tuple[str, ...]) -> dict[str, Any]:

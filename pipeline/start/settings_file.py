@@ -30,13 +30,13 @@ class Started:
     config: JobConfig
 
 
-def write(given: Mapping[str, Any], method: str | None, model: str | None, path: str) -> Started:
+def write(answers: Mapping[str, Any], method: str | None, model: str | None, path: str) -> Started:
     """Writes the settings that follow from answers; None stands for the method and the model that suit."""
-    answered = dict(given)
+    answered = dict(answers)
     followed = {'model': _model()} if model is None else {}
     if model is not None:
         answered['model'] = model
-    followed |= answers_lib.names(given)
+    followed |= answers_lib.names(answers)
     values = {**answered, **{name: each.value for name, each in followed.items()}}
     compared = comparison.compare(values)
     chosen = method or compared.recommended
@@ -50,7 +50,7 @@ def write(given: Mapping[str, Any], method: str | None, model: str | None, path:
     followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)
-    folder = _folder_of(given['input'])
+    folder = _folder_of(answers['input'])
     last = {
         'output': Follows(
             value=folder,
@@ -70,7 +70,7 @@ def write(given: Mapping[str, Any], method: str | None, model: str | None, path:
         answered,
         followed,
         last,
-        answers_lib.notes(given),
+        answers_lib.notes(answers),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
     return Started(compared=compared, config=job_config)
