@@ -98,7 +98,7 @@ setuptools.setup(
         'pipeline.schemas': ['*.schema.json'],
         'launch.dataflow': ['*.json'],
         'launch.demo': ['*.json', '*.toml'],
-        'launch.flink': ['pom.xml', '*.properties'],
+        'launch.flink': ['pom.xml', '*.properties', 'conf/*'],
     },
     install_requires=REQUIREMENTS,
     extras_require={

@@ -32,20 +32,20 @@ def build(
     files that were looked at.
     """
     method, work_dir, output = methods.of(run), run.work_dir, run.output
-    # Workers get the run without its ledger.
-    of_workers = run.for_workers()
+    # Workers get the run without its ledger, and every function of theirs is one of this run.
+    run = run.for_workers()
 
     # records: Record, rejected: Rejection
     records, rejected = _read(root, run, files)
     # sampled: Record, left_out: one int, restricted, or none where all are taken
     sampled, left_out = _sample(records, run)
     # made.rows and made.plan are releasable; the others are the curator's.
-    made = method.generate(of_workers, prepared, sampled)
+    made = method.generate(run, prepared, sampled)
     totals = made.rows | 'Corpus' >> WriteCorpus(made.plan, output, run.shards, run.columns)
-    render = functools.partial(render_released, of_workers, prepared, software_versions(), charge)
+    render = functools.partial(render_released, run, prepared, software_versions(), charge)
     _ = totals | 'Report' >> WriteReports(made.plan, render, output)
     # The curator's own
-    restrict = functools.partial(render_restricted, of_workers)
+    restrict = functools.partial(render_restricted, run)
     _ = records | 'Restricted' >> WriteRestricted(
         rejected, made.sizes, made.facts, made.counted, left_out, made.plan, restrict, work_dir
     )
