@@ -87,15 +87,15 @@ def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]
 
     Of the texts that a prompt shows one is as long as the cap, and each of several is of typical length.
     """
-    own: Prompt = asked.method
-    if own.typical_words is None:
+    settings: Prompt = asked.method
+    if settings.typical_words is None:
         return {}
-    typical = tokens_of_words(own, own.typical_words)
+    typical = tokens_of_words(settings, settings.typical_words)
     wanted = _stepped(_CAP_OVER_TYPICAL * typical)
-    least = _stepped(tokens_of_words(own, _LEAST_WORDS))
+    least = _stepped(tokens_of_words(settings, _LEAST_WORDS))
     cap = min(max(wanted, least), _LARGEST_CAP)
     because = (
-        f'{own.typical_words:,} words are about {typical:,} tokens of this model; the cap is twice that, '
+        f'{settings.typical_words:,} words are about {typical:,} tokens of this model; the cap is twice that, '
         'since some texts are longer, and longer ones are cut'
     )
     if cap > wanted:
@@ -103,8 +103,8 @@ def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]
     if cap < wanted:
         because = f'{because}, but {_LARGEST_CAP:,} at most: a higher one takes time and memory'
     found = {'max_example_tokens': Follows(value=cap, because=f'{because}.')}
-    held = own.max_example_tokens if 'max_example_tokens' in asked.given else cap
-    around = tokens_around(own, asked.input)
+    held = settings.max_example_tokens if 'max_example_tokens' in asked.given else cap
+    around = tokens_around(settings, asked.input)
     texts = held if texts_in_prompt == 1 else min(typical, held) * texts_in_prompt
     shown = 'no text' if not texts_in_prompt else 'one text' if texts_in_prompt == 1 else 'several texts'
     found['max_prompt_tokens'] = Follows(

@@ -215,11 +215,11 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
 
     def estimate(self, run: R) -> Estimate | None:
         """Time and memory of a run here, without asking an accelerator; None without a model."""
-        own = run.method
-        if not isinstance(own, Model):
+        settings = run.method
+        if not isinstance(settings, Model):
             return None
-        dtype = own.planned_dtype
-        return estimated(own.model, dtype, run.tokens, self.needed_memory(run, dtype))
+        dtype = settings.planned_dtype
+        return estimated(settings.model, dtype, run.tokens, self.needed_memory(run, dtype))
 
     @abc.abstractmethod
     def plan(self, run: R, estimate: Estimate | None = None, budget: BudgetAnswer | None = None) -> RunPlan:

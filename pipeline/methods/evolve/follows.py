@@ -17,11 +17,11 @@ _TOKENS_TOGETHER = ROWS_TOGETHER * 256
 
 def of(asked: Asked[EvolveSettings]) -> dict[str, Follows]:
     """Caps of a text and of a prompt with texts that votes favoured, and rows that are sampled together."""
-    own = asked.method
-    found = follows.of_lengths(asked, texts_in_prompt=own.shots or Defaults.shots)
-    if own.typical_words is None:
+    settings = asked.method
+    found = follows.of_lengths(asked, texts_in_prompt=settings.shots or Defaults.shots)
+    if settings.typical_words is None:
         return found
-    held = dataclasses.replace(own, **{name: each.value for name, each in found.items()})
+    held = dataclasses.replace(settings, **{name: each.value for name, each in found.items()})
     rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=ROWS_TOGETHER)
     if rows < ROWS_TOGETHER:
         because = f'Long texts: about {_TOKENS_TOGETHER:,} tokens go through the model together.'

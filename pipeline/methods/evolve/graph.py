@@ -27,20 +27,20 @@ _CHARACTERS = 8192
 
 def prepare(run: VotingRun) -> EvolutionSettings:
     """Settings that workers sample, embed and vote with; checks the model's files, prompts and the start."""
-    own, sizes, labels = run.method, run.sizes, len(run.input.label_values)
-    embedder = own.embedder_settings(own)
+    settings, sizes, labels = run.method, run.sizes, len(run.input.label_values)
+    embedder = settings.embedder_settings(settings)
     embedder.load_embedder()
     sampling: dict[str, Any] = {'source': None}
-    if not isinstance(own, RefineSettings):
+    if not isinstance(settings, RefineSettings):
         sampling = {
-            'source': _source(run, own),
+            'source': _source(run, settings),
             'candidates_per_label': math.ceil(sizes.candidates / labels),
             'children_per_label': math.ceil(sizes.children / labels),
             'unvoted_per_label': math.ceil(sizes.unvoted / labels),
             'fresh_share': sizes.fresh_share,
             'shots': sizes.shots,
             'texts_together': TEXTS_TOGETHER,
-            'least_tokens': own.least_tokens,
+            'least_tokens': settings.least_tokens,
         }
     origins = [earlier.origin_of_texts(begun.place, begun.name) for begun in run.begun]
     return EvolutionSettings(
@@ -125,13 +125,13 @@ def _check_room(room: int, shots: int, own: EvolveSettings) -> None:
 
 def digests(run: VotingRun) -> dict[str, str]:
     """Digest of the model, the embedder and the given texts."""
-    own, embedder = run.method, pathlib.Path(run.method.embedder)
+    settings, embedder = run.method, pathlib.Path(run.method.embedder)
     folders = [embedder] if embedder.is_dir() else []
-    further = [*own.embedder_digests, *([start_corpus.digest(run.start)] if run.start else [])]
-    if not isinstance(own, RefineSettings):
-        return {'model': model_digest.of_settings(own, folders, further)}
-    if own.embedder == 'decoder':
-        folders.append(own.checkpoint_path)
+    further = [*settings.embedder_digests, *([start_corpus.digest(run.start)] if run.start else [])]
+    if not isinstance(settings, RefineSettings):
+        return {'model': model_digest.of_settings(settings, folders, further)}
+    if settings.embedder == 'decoder':
+        folders.append(settings.checkpoint_path)
     files = [
         path
         for folder in folders

@@ -102,13 +102,13 @@ def plan_run(
     run: VotingRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
 ) -> VotingPlan:
     """The plan of a run, with what it takes of this machine and what a ledger says, where these are given."""
-    params, sizes, own = run.params, run.sizes, run.method
+    params, sizes, settings = run.params, run.sizes, run.method
     votes = votes_of_candidate(
         records=run.input.sampled_records or 0.0, candidates=sizes.last_list, nearest=params.nearest
     )
-    seconds = _EMBEDDING_SECONDS.get(own.embedder, _EMBEDDING_SECONDS['minilm'])
+    seconds = _EMBEDDING_SECONDS.get(settings.embedder, _EMBEDDING_SECONDS['minilm'])
     return VotingPlan(
-        method=own.name,
+        method=settings.name,
         rounds=params.rounds,
         candidates=sizes.candidates,
         children=sizes.children,
@@ -120,7 +120,7 @@ def plan_run(
         rho_total=params.rho,
         epsilon=params.epsilon(run.delta),
         embedding_hours=run.embedded_texts * seconds / 3600,
-        at_endpoint=isinstance(own, EvolveSettings) and own.endpoint is not None,
+        at_endpoint=isinstance(settings, EvolveSettings) and settings.endpoint is not None,
         delta=run.delta,
         estimate=estimate,
         budget=budget,
@@ -175,15 +175,15 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 
 def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes that weights and the texts of a batch take at the least."""
-    own, item_bytes = run.method, ITEM_BYTES[dtype]
-    embeds = own.embedder == 'decoder'
-    if isinstance(own, RefineSettings):
-        return own.model_sizes.num_parameters * item_bytes if embeds else 0
-    if own.endpoint is not None and not embeds:
+    settings, item_bytes = run.method, ITEM_BYTES[dtype]
+    embeds = settings.embedder == 'decoder'
+    if isinstance(settings, RefineSettings):
+        return settings.model_sizes.num_parameters * item_bytes if embeds else 0
+    if settings.endpoint is not None and not embeds:
         return 0
-    length = own.max_prompt_tokens + own.max_example_tokens
-    cache = own.rows_together * length * own.model_sizes.cache_bytes_per_token(item_bytes)
-    return own.model_sizes.num_parameters * item_bytes + cache
+    length = settings.max_prompt_tokens + settings.max_example_tokens
+    cache = settings.rows_together * length * settings.model_sizes.cache_bytes_per_token(item_bytes)
+    return settings.model_sizes.num_parameters * item_bytes + cache
 
 
 class VotingView(InputView):

@@ -34,38 +34,38 @@ _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
 def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     """The method's facts for a report."""
-    own = run.method
+    settings = run.method
     return Voted(
         mechanism=run.params,
         releases=prepared.start_origin.releases,
         start=prepared.start_origin.given if prepared.start else None,
-        writes_texts=not isinstance(own, RefineSettings),
-        has_structure=not isinstance(own, RefineSettings) and own.structure is not None,
+        writes_texts=not isinstance(settings, RefineSettings),
+        has_structure=not isinstance(settings, RefineSettings) and settings.structure is not None,
     )
 
 
 def settings(run: VotingRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own, sizes = run.method, run.sizes
-    if isinstance(own, RefineSettings):
+    settings, sizes = run.method, run.sizes
+    if isinstance(settings, RefineSettings):
         found = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
-        found |= {'embedder': own.shown_embedder, 'keep': run.examples}
-        uses_model = own.embedder == 'decoder'
+        found |= {'embedder': settings.shown_embedder, 'keep': run.examples}
+        uses_model = settings.embedder == 'decoder'
         if not run.input.attributes:
             del found['attributes']
     else:
         found = report_settings.shown(run.config, SHOWN, run.params)
         found |= {
-            'embedder': own.shown_embedder,
+            'embedder': settings.shown_embedder,
             'candidates': sizes.candidates,
             'children': sizes.children,
             'unvoted': sizes.unvoted,
             'fresh_share': sizes.fresh_share,
             'shots': sizes.shots,
-            'temperature': own.temperature or 1.0,
+            'temperature': settings.temperature or 1.0,
         }
-        found = report_settings.with_texts(found, own, run.input)
-        uses_model = own.endpoint is None
+        found = report_settings.with_texts(found, settings, run.input)
+        uses_model = settings.endpoint is None
         if uses_model:
             del found['endpoint_model']
     # The noise scale of the mechanism is the noise.

@@ -54,14 +54,14 @@ class VotingRun(Run[VotingSettings]):
     @property
     def tokens(self) -> dict[Work, int]:
         # Texts up to their cap, and prompts around texts of earlier rounds; that of a label is read once.
-        own, tokens = self.method, 0
-        if isinstance(own, RefineSettings):
+        settings, tokens = self.method, 0
+        if isinstance(settings, RefineSettings):
             return {}
-        if own.endpoint is None:
+        if settings.endpoint is None:
             later = len(self.input.label_values) * sum(self.texts_per_label[1:])
-            tokens = self.sampled_texts * own.max_example_tokens + later * own.max_prompt_tokens
-        if own.embedder == 'decoder':
-            tokens += round(self.embedded_texts) * own.max_prompt_tokens
+            tokens = self.sampled_texts * settings.max_example_tokens + later * settings.max_prompt_tokens
+        if settings.embedder == 'decoder':
+            tokens += round(self.embedded_texts) * settings.max_prompt_tokens
         return {'decoding': tokens}
 
     @property
@@ -77,35 +77,35 @@ class VotingRun(Run[VotingSettings]):
 
 def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
     """The run of texts that are sampled."""
-    own, labels = config.method, len(config.input.label_values)
-    sizes = own.sizes(config.input, config.budget, config.delta)
+    settings, labels = config.method, len(config.input.label_values)
+    sizes = settings.sizes(config.input, config.budget, config.delta)
     # A given list takes the place of what the first round would sample.
-    first = 0 if own.start is not None else sizes.candidates
+    first = 0 if settings.start is not None else sizes.candidates
     texts = (first, *(sizes.children,) * (sizes.rounds - 1), sizes.unvoted)
     texts_per_label = tuple(math.ceil(number / labels) for number in texts)
     return _run(
         config,
-        params=own.vote_params(sizes.rounds, sizes.nearest, config.budget, config.delta),
+        params=settings.vote_params(sizes.rounds, sizes.nearest, config.budget, config.delta),
         sizes=sizes,
-        examples=own.examples,
+        examples=settings.examples,
         texts_per_label=texts_per_label,
-        start=_given(config, own.start, 'start'),
-        begun=() if own.start is None else (Begun(name='start', place=own.start, what='a corpus'),),
-        most_tokens=labels * sum(texts_per_label) * own.max_example_tokens,
+        start=_given(config, settings.start, 'start'),
+        begun=() if settings.start is None else (Begun(name='start', place=settings.start, what='a corpus'),),
+        most_tokens=labels * sum(texts_per_label) * settings.max_example_tokens,
     )
 
 
 def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
     """The run of one round on texts that are given."""
-    own, corpus = config.method, str(config.method.corpus)
+    settings, corpus = config.method, str(config.method.corpus)
     start = _given(config, corpus, 'corpus')
-    params = own.mechanism(config.input, config.budget, config.delta, len(start))
+    params = settings.mechanism(config.input, config.budget, config.delta, len(start))
     sizes = Defaults(rounds=1, candidates=len(start), children=0, unvoted=0, nearest=params.nearest, shots=0)
     return _run(
         config,
         params=params,
         sizes=sizes,
-        examples=min(len(start), own.keep or max(1, len(start) // 2)),
+        examples=min(len(start), settings.keep or max(1, len(start) // 2)),
         texts_per_label=(0, 0),
         start=start,
         begun=(Begun(name='corpus', place=corpus, what='a corpus'),),

@@ -22,17 +22,17 @@ _TOKENS_TOGETHER = UNITS_ON_ACCELERATOR * 256
 
 def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     """Caps of a text and of an instruction, steps, their size and their rate, and rows computed together."""
-    own = asked.method
-    if own.adapter is not None or own.typical_words is None:
+    settings = asked.method
+    if settings.adapter is not None or settings.typical_words is None:
         # The card of an adapter says the lengths.
         return {}
     found = follows.of_lengths(asked, texts_in_prompt=0)
-    if not own.full:
+    if not settings.full:
         found |= _of_training(asked)
-    held = dataclasses.replace(own, **{name: each.value for name, each in found.items()})
-    most = own.units_together(on_accelerator=device.has_plugin())
+    held = dataclasses.replace(settings, **{name: each.value for name, each in found.items()})
+    most = settings.units_together(on_accelerator=device.has_plugin())
     rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=most)
-    if rows < most and not own.full:
+    if rows < most and not settings.full:
         because = f'Long texts: gradients of about {_TOKENS_TOGETHER:,} tokens are held together.'
         found['micro_batch_size'] = Follows(value=rows, because=because)
     return asked.without_given(found)

@@ -16,38 +16,38 @@ from transforms.finetune import DrawLabelMix, FineTuneText
 
 def prepare(run: TuningRun) -> TuningSettings:
     """Settings that workers train and sample with; checks the files of the model, and the prompts."""
-    own, card = run.method, run.card
-    prompt = workers.prompt_settings(own, run.input)
+    settings, card = run.method, run.card
+    prompt = workers.prompt_settings(settings, run.input)
     if card is not None:
         # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
         prompt |= {'template': card.template, 'schema': card.prompt['schema']}
-    warm = own.warm_start
+    warm = settings.warm_start
     found = TuningSettings(
         run_id=run.run_id,
         params=run.params,
         labels=run.input.label_values,
-        **workers.model_settings(own),
+        **workers.model_settings(settings),
         micro_batch_size=run.units_together,
-        remat=own.remat,
-        max_example_tokens=own.max_example_tokens,
+        remat=settings.remat,
+        max_example_tokens=settings.max_example_tokens,
         label_words=tuple(run.input.label_words.items()),
         **prompt,
         lora_rank=run.lora_rank,
-        learning_rate=own.rate,
+        learning_rate=settings.rate,
         warm_start=tuple((of.label, of.text) for of in warm_texts(run)),
-        warm_steps=own.free_steps,
-        warm_learning_rate=own.free_rate,
+        warm_steps=settings.free_steps,
+        warm_learning_rate=settings.free_rate,
         warm_origin=TextOrigin() if warm is None else earlier.origin_of_texts(warm, 'warm_start'),
-        mismatch_weight=own.mismatch_weight,
-        wrong_prompts=own.wrong_prompts,
-        mismatch_every=own.mismatch_every,
-        temperature=1.0 if own.temperature is None else own.temperature,
-        top_p=own.top_p,
-        top_k=own.top_k,
-        examples_per_label=own.examples_per_label,
-        examples=own.examples,
+        mismatch_weight=settings.mismatch_weight,
+        wrong_prompts=settings.wrong_prompts,
+        mismatch_every=settings.mismatch_every,
+        temperature=1.0 if settings.temperature is None else settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        examples_per_label=settings.examples_per_label,
+        examples=settings.examples,
         texts_of_labels=run.texts_of_labels,
-        texts_together=own.rows_together,
+        texts_together=settings.rows_together,
     )
     found.check_prompts()
     return found
@@ -63,16 +63,16 @@ def warm_texts(run: TuningRun) -> tuple[Candidate, ...]:
 
 def generate(run: TuningRun, prepared: TuningSettings, records: beam.PCollection[Record]) -> Generated:
     """Records -> texts of the adapter that they train."""
-    own = run.method
+    settings = run.method
     # plan: one BatchPlan
     plan = _plan(run, records)
     rows, sizes, facts, counted = records | 'Generate' >> FineTuneText(
         prepared,
         plan,
         run.work_dir,
-        adapter=None if own.adapter is None else released.adapter_folder(own.adapter),
+        adapter=None if settings.adapter is None else released.adapter_folder(settings.adapter),
         # Characters of a text that training could use.
-        text_limit=own.max_example_tokens * workers.CHARACTERS_PER_TOKEN,
+        text_limit=settings.max_example_tokens * workers.CHARACTERS_PER_TOKEN,
         accelerator=run.runner.accelerator,
     )
     return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
@@ -82,13 +82,13 @@ def _plan(run: TuningRun, records: beam.PCollection[Record]) -> beam.PCollection
     """The single plan of batches of texts."""
     if run.batch_plan is not None:
         return records.pipeline | 'Plan' >> beam.Create([run.batch_plan], reshuffle=False)
-    own, labels = run.method, run.input.label_values
-    assert own.label_mix_rho is not None  # else there is a plan
+    settings, labels = run.method, run.input.label_values
+    assert settings.label_mix_rho is not None  # else there is a plan
     return records | 'Plan' >> DrawLabelMix(
         labels,
-        own.label_mix_rho,
+        settings.label_mix_rho,
         run.work_dir,
-        texts=own.wanted_texts(len(labels)),
-        together=own.rows_together,
+        texts=settings.wanted_texts(len(labels)),
+        together=settings.rows_together,
         unit=run.budget.unit,
     )

@@ -231,16 +231,16 @@ def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
 
 def _kept_memory(run: TuningRun, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
-    sizes, own = run.method.model_sizes, run.method
-    texts = run.budget.examples_per_context * own.max_example_tokens
+    sizes, settings = run.method.model_sizes, run.method
+    texts = run.budget.examples_per_context * settings.max_example_tokens
     units, ways = -(-run.units_together // devices), 1 + run.wrong_prompts
-    tokens = units * ways * (own.max_prompt_tokens + texts)
+    tokens = units * ways * (settings.max_prompt_tokens + texts)
     labels = len(run.input.label_values)
     if shares_instructions(labels, ways, run.units_together):
         # Shared instructions may be more than the micro-batch has.
-        tokens += max(0, labels - units * ways) * own.max_prompt_tokens
-    length = own.max_prompt_tokens + own.max_example_tokens
-    return sizes.gradient_bytes(tokens, length, remat=own.remat)
+        tokens += max(0, labels - units * ways) * settings.max_prompt_tokens
+    length = settings.max_prompt_tokens + settings.max_example_tokens
+    return sizes.gradient_bytes(tokens, length, remat=settings.remat)
 
 
 def trained_memory(run: TuningRun, devices: int = 1) -> int:

@@ -53,25 +53,31 @@ class TuningRun(Run[FineTuneSettings]):
 
     @property
     def tokens(self) -> dict[Work, int]:
-        own, texts, trained, decoded = self.method, sum(self.texts_of_labels), 0, 0
+        settings, texts, trained, decoded = self.method, sum(self.texts_of_labels), 0, 0
         # A typical text where its words are declared, else one up to the cap.
-        length = own.max_example_tokens if own.typical_words is None else follows.typical_tokens(own)
+        length = (
+            settings.max_example_tokens
+            if settings.typical_words is None
+            else follows.typical_tokens(settings)
+        )
         if self.card is None:
-            padded = int(padded_lengths(np.array([length]), own.max_example_tokens)[0])
-            steps = own.free_steps + self.params.tuning_steps
-            of_step = own.expected_batch_size * self.budget.examples_per_context * padded
+            padded = int(padded_lengths(np.array([length]), settings.max_example_tokens)[0])
+            steps = settings.free_steps + self.params.tuning_steps
+            of_step = settings.expected_batch_size * self.budget.examples_per_context * padded
             # In the mean over steps, of which only some have wrong instructions.
-            trained = round(steps * of_step * (1 + self.wrong_prompts / own.mismatch_every))
+            trained = round(steps * of_step * (1 + self.wrong_prompts / settings.mismatch_every))
         if texts:
             # The instruction of a label is read once.
-            decoded = texts * length + len(self.input.label_values) * own.max_prompt_tokens
+            decoded = texts * length + len(self.input.label_values) * settings.max_prompt_tokens
         return {'training': trained, 'decoding': decoded}
 
     @property
     def wrong_prompts(self) -> int:
         """Wrong instructions of each unit, at the steps that have some."""
-        own = self.method
-        return min(own.wrong_prompts, len(self.input.label_values) - 1) if own.mismatch_weight else 0
+        settings = self.method
+        return (
+            min(settings.wrong_prompts, len(self.input.label_values) - 1) if settings.mismatch_weight else 0
+        )
 
     @property
     def own_columns(self) -> 'Columns':
@@ -87,26 +93,26 @@ def solve(config: Config) -> TuningRun:
         from pipeline.methods.fine_tune import released
 
         config, card = released.with_adapter(config)
-    own = config.method
-    params = own.mechanism(config.input, config.budget, config.delta) if card is None else card.mechanism
+    settings = config.method
+    params = settings.mechanism(config.input, config.budget, config.delta) if card is None else card.mechanism
     # A mix that was given comes before the one that the adapter was released with.
-    label_counts = None if card is None or own.label_mix else card.label_counts
-    texts = own.texts_of_labels(config.input, label_counts)
+    label_counts = None if card is None or settings.label_mix else card.label_counts
+    texts = settings.texts_of_labels(config.input, label_counts)
     accelerated = config.runner.accelerator is not None or device.has_plugin()
     return TuningRun(
         config=config,
         statement='differential privacy',
         stages=stages(params),
         batch_plan=_batch_plan(config, params, texts, label_counts),
-        most_tokens=sum(texts) * own.max_example_tokens,
+        most_tokens=sum(texts) * settings.max_example_tokens,
         folders=RunFolders()
         if card is not None
         else RunFolders(work=(TUNING_FOLDER,), output=(ADAPTER_FOLDER,)),
-        begun=tuple(_begun(own)),
+        begun=tuple(_begun(settings)),
         params=params,
         card=card,
         texts_of_labels=texts,
-        units_together=own.units_together(on_accelerator=accelerated),
+        units_together=settings.units_together(on_accelerator=accelerated),
     )
 
 
@@ -123,13 +129,13 @@ def _batch_plan(
     config: Config, params: TuningParams, texts: tuple[int, ...], label_counts: tuple[int, ...] | None
 ) -> BatchPlan | None:
     """The plan of batches of texts; None where the mix of labels is counted first."""
-    own = config.method
-    if own.label_mix_rho is not None:
+    settings = config.method
+    if settings.label_mix_rho is not None:
         return None
     rho = None if label_counts is None else params.label_mix_rho
     return BatchPlan(
         labels=config.input.label_values,
-        batches_per_group=label_mix.batches_of_texts(texts, own.rows_together),
+        batches_per_group=label_mix.batches_of_texts(texts, settings.rows_together),
         noisy_counts=label_counts,
         contexts_rho=rho or 0.0,
     )

@@ -41,45 +41,45 @@ def prepare(run: PredictionRun) -> Prepared:
 
 def generator_settings(run: PredictionRun) -> GeneratorSettings:
     """Settings of the workers' generator; checks model and adapter, and reads the reference."""
-    own = run.method
+    settings = run.method
     return GeneratorSettings(
         run_id=run.run_id,
         params=run.params,
-        **workers.model_settings(own),
-        micro_batch_size=own.rows_together,
+        **workers.model_settings(settings),
+        micro_batch_size=settings.rows_together,
         label_words=tuple(run.input.label_words.items()),
-        reference=read_reference(run.config, workers.text_limit(own)),
-        adapter=released.released_adapter(own, own.adapter),
-        **workers.prompt_settings(own, run.input),
+        reference=read_reference(run.config, workers.text_limit(settings)),
+        adapter=released.released_adapter(settings, settings.adapter),
+        **workers.prompt_settings(settings, run.input),
     )
 
 
 def cluster_settings(run: PredictionRun) -> ClusterSettings:
     """Settings of the workers' clusterer."""
-    own = run.method
+    settings = run.method
     model: dict[str, Any] = {}
-    if own.embedder == 'decoder':
+    if settings.embedder == 'decoder':
         model = {
-            'model': own.model,
-            'checkpoint': str(own.checkpoint_path),
-            'tokenizer': str(own.tokenizer_path),
-            'dtype': own.decided_dtype,
+            'model': settings.model,
+            'checkpoint': str(settings.checkpoint_path),
+            'tokenizer': str(settings.tokenizer_path),
+            'dtype': settings.decided_dtype,
         }
-    return ClusterSettings(centers=str(own.centers_path), embedder=own.embedder, **model)
+    return ClusterSettings(centers=str(settings.centers_path), embedder=settings.embedder, **model)
 
 
 def generate(run: PredictionRun, prepared: Prepared, records: beam.PCollection[Record]) -> Generated:
     """Records -> texts that batches of them vote on."""
-    own = run.method
+    settings = run.method
     # grouped: Record, in the groups that the plan has; plan: one BatchPlan
     grouped, plan = _plan_batches(run, prepared.centers, records)
     rows, sizes, facts, counted = grouped | 'Generate' >> PredictText(
         prepared.generator,
         plan,
         run.work_dir,
-        rounds=own.decoding_rounds,
-        reference_size=own.reference_size,
-        text_limit=workers.text_limit(own),
+        rounds=settings.decoding_rounds,
+        reference_size=settings.reference_size,
+        text_limit=workers.text_limit(settings),
         accelerator=run.runner.accelerator,
     )
     return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
@@ -89,15 +89,15 @@ def _plan_batches(
     run: PredictionRun, centers: Centers | None, records: beam.PCollection[Record]
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
-    own, work_dir, labels = run.method, run.work_dir, run.input.label_values
+    settings, work_dir, labels = run.method, run.work_dir, run.input.label_values
     conditions = None
-    if own.condition_on:
-        assert own.structure is not None  # `Structured.check`
+    if settings.condition_on:
+        assert settings.structure is not None  # `Structured.check`
         # conditions: one Conditions
         conditions = records | 'Condition' >> DrawConditions(
-            own.structure,
+            settings.structure,
             labels,
-            own.condition_rho,
+            settings.condition_rho,
             work_dir,
             unit=run.budget.unit,
         )
@@ -106,19 +106,19 @@ def _plan_batches(
         if conditions is not None:
             plan |= 'WithConditions' >> beam.Map(with_conditions, beam.pvalue.AsSingleton(conditions))
         return records, plan
-    grouped, clustering, rho = records, None, own.count_rho
+    grouped, clustering, rho = records, None, settings.count_rho
     if centers is not None:
-        assert own.clusters is not None  # there are centres
-        rho_of_centers, rho = counts.split_rho(own.clustering_rho)
+        assert settings.clusters is not None  # there are centres
+        rho_of_centers, rho = counts.split_rho(settings.clustering_rho)
         # clustering: one Clustering
         grouped, clustering = records | 'Cluster' >> ClusterRecords(
             cluster_settings(run),
             labels,
             work_dir,
-            own.clusters,
+            settings.clusters,
             rho_of_centers,
             unit=run.budget.unit,
-            text_limit=workers.text_limit(own),
+            text_limit=workers.text_limit(settings),
         )
     # true_counts: one list of int, private
     true_counts = grouped | 'Count' >> CountContexts(
@@ -128,7 +128,7 @@ def _plan_batches(
         work_dir,
         labels,
         rho,
-        own.batch_size,
+        settings.batch_size,
         unit=run.budget.unit,
         examples_per_context=run.budget.examples_per_context,
         clustering=clustering,

@@ -41,16 +41,16 @@ class PrivatePrediction(Method[PredictSettings, PredictionRun]):
         from pipeline.methods.fine_tune import released
         from pipeline.methods.predict.reference import read_reference
 
-        own, folders, further = run.method, [], []
-        if own.clusters is not None:
-            folders.append(own.centers_path)
-            if pathlib.Path(own.embedder).is_dir():
-                folders.append(pathlib.Path(own.embedder))
+        settings, folders, further = run.method, [], []
+        if settings.clusters is not None:
+            folders.append(settings.centers_path)
+            if pathlib.Path(settings.embedder).is_dir():
+                folders.append(pathlib.Path(settings.embedder))
         if (reference := read_reference(run.config)) is not None:
             further.append(reference.digest)
-        if own.adapter is not None:
-            further.append(released.card_digest(own.adapter))
-        return {'model': model_digest.of_settings(own, folders, further)}
+        if settings.adapter is not None:
+            further.append(released.card_digest(settings.adapter))
+        return {'model': model_digest.of_settings(settings, folders, further)}
 
     def prepare(self, run: PredictionRun) -> Any:
         from pipeline.methods.predict import graph

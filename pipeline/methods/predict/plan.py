@@ -161,7 +161,7 @@ def plan_run(
     run: PredictionRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
 ) -> PredictionPlan:
     """The plan of a run, with what it takes of this machine and what a ledger says, where these are given."""
-    own, params, batches = run.method, run.params, run.expected_batches
+    settings, params, batches = run.method, run.params, run.expected_batches
     has_price_per_token = not (params.is_ex_post or params.is_individual)
     per_token = accounting.rho_per_private_token(params) if has_price_per_token else None
     rho_total = epsilon = closed_form = order = None
@@ -175,10 +175,10 @@ def plan_run(
             order = accounting.optimal_order(rho_total, delta, largest_order=largest_order)
     context_budget = params.context_budget
     texts = None
-    if batches is not None and not (own.typical_words is None and own.examples is None):
-        texts = follows.expected_texts(own, batches, params.max_batch_tokens)
+    if batches is not None and not (settings.typical_words is None and settings.examples is None):
+        texts = follows.expected_texts(settings, batches, params.max_batch_tokens)
     return PredictionPlan(
-        method=own.name,
+        method=settings.name,
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         clip_bound=params.clip_bound,
@@ -194,8 +194,8 @@ def plan_run(
         else accounting.worst_case_tokens(params, context_budget),
         statement=run.statement,
         rho_per_private_token=per_token,
-        rho_counts=own.noisy_count_rho,
-        rho_cells=own.cell_count_rho,
+        rho_counts=settings.noisy_count_rho,
+        rho_cells=settings.cell_count_rho,
         rho_total=rho_total,
         epsilon=epsilon,
         epsilon_closed_form=closed_form,
@@ -204,7 +204,7 @@ def plan_run(
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
         expected_texts=texts,
         estimate=estimate,
-        forced=None if own.structure is None else _forced_share(own.structure),
+        forced=None if settings.structure is None else _forced_share(settings.structure),
         budget=budget,
         warnings=(*delta_warning(run), *_size_warnings(run), *_adapter_warnings(run)),
     )
@@ -281,9 +281,9 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 
 def needed_memory(run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
-    own, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
-    slots = own.max_prompt_tokens + own.max_example_tokens
-    cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
+    settings, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
+    slots = settings.max_prompt_tokens + settings.max_example_tokens
+    cache = settings.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
     return sizes.num_parameters * item_bytes + cache // devices
 
 
@@ -354,14 +354,14 @@ class VotesView(InputView):
         return ('records', 'contexts', 'batches', f'contexts a batch (s = {self.expected_batch_size})')
 
     def of_label(self, records: int, units: int | None) -> tuple[int, int]:
-        own = self.config.method
+        settings = self.config.method
         counted = round(self.config.input.sample_rate * (records if units is None else units))
         k = self.config.budget.examples_per_context if units is None else 1
-        batches = own.batches_per_label
+        batches = settings.batches_per_label
         if batches is None:
             # With a noisy count, as many as the true one would give.
-            batches = counts.batches_for(counted, own.batch_size, k)
-        return (counted if k == 1 else _filled_slots(counted, own.batch_size * batches)), batches
+            batches = counts.batches_for(counted, settings.batch_size, k)
+        return (counted if k == 1 else _filled_slots(counted, settings.batch_size * batches)), batches
 
     def measure(self) -> MeasureTexts:
         from pipeline.methods import workers

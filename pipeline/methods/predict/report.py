@@ -36,11 +36,13 @@ def facts(
     run: PredictionRun, prepared: GeneratorSettings, centers: Centers | None, plan: BatchPlan
 ) -> Predicted:
     """The method's facts for a report."""
-    own, given = run.method, prepared.reference
+    settings, given = run.method, prepared.reference
     of_reference: GivenReference | Literal['first round'] | None = None
     if given is not None:
-        of_reference = GivenReference(size=own.reference_size, digest=given.digest, texts=given.origin.given)
-    elif own.decoding_rounds == 2:
+        of_reference = GivenReference(
+            size=settings.reference_size, digest=given.digest, texts=given.origin.given
+        )
+    elif settings.decoding_rounds == 2:
         of_reference = 'first round'
     card = None if prepared.adapter is None else prepared.adapter.card
     return Predicted(
@@ -53,39 +55,39 @@ def facts(
         cells=_cells(plan),
         reference=of_reference,
         adapter=None if card is None else card.factors,
-        has_structure=own.structure is not None,
+        has_structure=settings.structure is not None,
     )
 
 
 def settings(run: PredictionRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own = run.method
+    settings = run.method
     found = report_settings.shown(run.config, SHOWN, run.params)
-    if own.strategy.takes_reference:
+    if settings.strategy.takes_reference:
         found['reference'] = (
             'given by the curator'
-            if own.reference is not None
+            if settings.reference is not None
             else 'the first round'
-            if own.decoding_rounds == 2
+            if settings.decoding_rounds == 2
             else 'the public prompt'
         )
-        found['reference_rounds'] = own.decoding_rounds
+        found['reference_rounds'] = settings.decoding_rounds
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del found[name]
-    if not own.condition_on:
+    if not settings.condition_on:
         del found['condition_on'], found['condition_rho']
-    found = report_settings.with_texts(found, own, run.input)
+    found = report_settings.with_texts(found, settings, run.input)
     if run.params.is_individual and 'omega' in found:
         found['omega'] = run.params.omega
     if (card := run.adapter) is not None:
         found |= _adapter_settings(card)
         found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
-    if own.clusters is None:
+    if settings.clusters is None:
         del found['embedder'], found['clustering_rho']
     else:
-        known = own.embedder in EMBEDDERS
-        found['embedder'] = own.embedder if known else 'own MiniLM weights'
+        known = settings.embedder in EMBEDDERS
+        found['embedder'] = settings.embedder if known else 'own MiniLM weights'
         del found['count_rho']
     return found
 

@@ -54,20 +54,20 @@ class PredictionRun(Run[PredictSettings]):
 
 def solve(config: Config) -> PredictionRun:
     """The run of a config."""
-    own = config.method
-    params = mechanism(own, config.budget, config.delta)
+    settings = config.method
+    params = mechanism(settings, config.budget, config.delta)
     batches = expected_batches(config)
     return PredictionRun(
         config=config,
         statement='ex-post' if params.is_ex_post else 'differential privacy',
-        stages=None if params.is_ex_post else _stages(own, params),
+        stages=None if params.is_ex_post else _stages(settings, params),
         batch_plan=_batch_plan(config),
         most_tokens=(batches or 0) * params.max_batch_tokens,
-        folders=RunFolders() if own.clusters is None else RunFolders(kept=(CLUSTERING,)),
-        begun=tuple(_begun(own)),
+        folders=RunFolders() if settings.clusters is None else RunFolders(kept=(CLUSTERING,)),
+        begun=tuple(_begun(settings)),
         params=params,
         expected_batches=batches,
-        adapter=None if own.adapter is None else _card(own, own.adapter),
+        adapter=None if settings.adapter is None else _card(settings, settings.adapter),
     )
 
 
@@ -183,14 +183,14 @@ def _batch_plan(config: Config) -> BatchPlan | None:
 
 def expected_batches(config: Config) -> int | None:
     """Planned batches as far as public facts tell, None where they do not."""
-    own, labels = config.method, len(config.input.label_values)
-    groups = labels * (own.clusters or 1)
-    if own.batches_per_label is not None:
-        return own.batches_per_label * groups
+    settings, labels = config.method, len(config.input.label_values)
+    groups = labels * (settings.clusters or 1)
+    if settings.batches_per_label is not None:
+        return settings.batches_per_label * groups
     if config.input.sampled_records is None:
         return None
     texts = config.budget.examples_per_context if config.budget.unit == 'example' else 1
-    return max(groups, round(config.input.sampled_records / (own.batch_size * texts)))
+    return max(groups, round(config.input.sampled_records / (settings.batch_size * texts)))
 
 
 def _begun(own: PredictSettings) -> typing.Iterator[Begun]:

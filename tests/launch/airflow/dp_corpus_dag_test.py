@@ -16,7 +16,7 @@ import pytest
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from models.privacy.accounting import RunCost
-from pipeline.asked.config import all_settings, job_config, path_settings, read_config
+from pipeline.asked.config import all_settings, path_settings, read_config
 from pipeline.commands import exit_codes
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.settings import EMBEDDERS
