@@ -35,8 +35,8 @@ def origin_of_texts(place: str, name: str) -> TextOrigin:
     folders: dict[str | None, None] = {}
     for file in list_input(place):
         folders[_folder_of_release(file.path)] = None
-    found = [_of_folder(folder, name) for folder in folders if folder is not None]
-    return TextOrigin(releases=earlier_release.each_once(*found), vouched=None in folders)
+    releases = [_of_folder(folder, name) for folder in folders if folder is not None]
+    return TextOrigin(releases=earlier_release.each_once(*releases), vouched=None in folders)
 
 
 def _folder_of_release(path: str) -> str | None:
@@ -81,12 +81,12 @@ def _of_folder(folder: str, name: str) -> tuple[EarlierRelease, ...]:
         return card.handed_on(sampled_by=os.path.basename(folder))
     try:
         text = read_file(report).decode()
-        found = json.loads(text)
+        document = json.loads(text)
     except (RecursionError, ValueError):
-        found = None
-    is_report = isinstance(found, dict) and found.get('schema') == PrivacyReport.schema
-    if not is_report or found.get('statement') != 'differential privacy':
-        statement = found.get('statement') if is_report else None
+        document = None
+    is_report = isinstance(document, dict) and document.get('schema') == PrivacyReport.schema
+    if not is_report or document.get('statement') != 'differential privacy':
+        statement = document.get('statement') if is_report else None
         raise ValueError(
             f'Expected a release that states (epsilon, delta), got {name}={folder!r} with '
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '

@@ -86,8 +86,8 @@ def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes
     def hours(work: Work) -> float | None:
         if not tokens.get(work):
             return 0.0
-        found = known[work]
-        return None if found is None else tokens[work] * found.seconds_of_token / 3600
+        speed = known[work]
+        return None if speed is None else tokens[work] * speed.seconds_of_token / 3600
 
     return Estimate(
         model=model,
@@ -126,9 +126,9 @@ def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
     path = file_of(model, dtype, work)
     try:
         document = json.loads(path.read_bytes())
-        found = Speed(device=str(document['device']), seconds_of_token=float(document['seconds_of_token']))
-        if not (math.isfinite(found.seconds_of_token) and found.seconds_of_token > 0):
-            raise ValueError(found.seconds_of_token)
+        speed = Speed(device=str(document['device']), seconds_of_token=float(document['seconds_of_token']))
+        if not (math.isfinite(speed.seconds_of_token) and speed.seconds_of_token > 0):
+            raise ValueError(speed.seconds_of_token)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
@@ -136,7 +136,7 @@ def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
             f'Expected seconds of a token that a run left, got file={str(path)!r}, which is damaged. Remove '
             'it: the next run of this model leaves another.'
         ) from error
-    return found
+    return speed
 
 
 def _device() -> str:

@@ -63,23 +63,23 @@ class Asked[M: MethodSettings]:
     given: frozenset[str]
     delta: float | None
 
-    def without_given(self, found: Mapping[str, Follows]) -> dict[str, Follows]:
+    def without_given(self, following: Mapping[str, Follows]) -> dict[str, Follows]:
         """The settings among these that nobody gave."""
-        return {name: follows for name, follows in found.items() if name not in self.given}
+        return {name: follows for name, follows in following.items() if name not in self.given}
 
 
-def tokens_of_words(own: Model, words: int) -> int:
+def tokens_of_words(model: Model, words: int) -> int:
     """Tokens of a text of so many words, with the one that ends it, at the upper end of what was measured."""
-    small = own.model_sizes.num_embed < _SMALL_VOCABULARY
+    small = model.model_sizes.num_embed < _SMALL_VOCABULARY
     # Without what a product of decimal fractions adds.
     return math.ceil(round((_OF_SMALL_VOCABULARY if small else _TOKENS_OF_WORD) * words, 6)) + 1
 
 
-def typical_tokens(own: Prompt) -> int:
+def typical_tokens(prompt: Prompt) -> int:
     """Tokens of a typical text: of the declared words, or half of the length cap where none are declared."""
-    if own.typical_words is None:
-        return max(1, own.max_example_tokens // _CAP_OVER_TYPICAL)
-    return min(tokens_of_words(own, own.typical_words), own.max_example_tokens)
+    if prompt.typical_words is None:
+        return max(1, prompt.max_example_tokens // _CAP_OVER_TYPICAL)
+    return min(tokens_of_words(prompt, prompt.typical_words), prompt.max_example_tokens)
 
 
 def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]:
@@ -95,37 +95,37 @@ def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]
     least = _stepped(tokens_of_words(settings, _LEAST_WORDS))
     cap = min(max(wanted, least), _LARGEST_CAP)
     because = (
-        f'{settings.typical_words:,} words are about {typical:,} tokens of this model; the cap is twice that, '
-        'since some texts are longer, and longer ones are cut'
+        f'{settings.typical_words:,} words are about {typical:,} tokens of this model; the cap is twice '
+        'that, since some texts are longer, and longer ones are cut'
     )
     if cap > wanted:
         because = f'{because}; and {cap} at the least'
     if cap < wanted:
         because = f'{because}, but {_LARGEST_CAP:,} at most: a higher one takes time and memory'
-    found = {'max_example_tokens': Follows(value=cap, because=f'{because}.')}
+    following = {'max_example_tokens': Follows(value=cap, because=f'{because}.')}
     held = settings.max_example_tokens if 'max_example_tokens' in asked.given else cap
     around = tokens_around(settings, asked.input)
     texts = held if texts_in_prompt == 1 else min(typical, held) * texts_in_prompt
     shown = 'no text' if not texts_in_prompt else 'one text' if texts_in_prompt == 1 else 'several texts'
-    found['max_prompt_tokens'] = Follows(
+    following['max_prompt_tokens'] = Follows(
         value=_stepped(around + texts),
         because=f'A prompt holds {shown}, and about {around:,} tokens of description, names and labels.',
     )
-    return asked.without_given(found)
+    return asked.without_given(following)
 
 
-def rows_together(own: Prompt, *, tokens: int, most: int) -> int:
+def rows_together(prompt: Prompt, *, tokens: int, most: int) -> int:
     """Rows that go through the model together: of so many tokens in all, and `most` at the most."""
-    return max(1, min(most, tokens // (own.max_prompt_tokens + own.max_example_tokens)))
+    return max(1, min(most, tokens // (prompt.max_prompt_tokens + prompt.max_example_tokens)))
 
 
-def tokens_around(own: Prompt, declared: Input) -> int:
+def tokens_around(prompt: Prompt, declared: Input) -> int:
     """Tokens of a prompt beside its texts, rather too many than too few."""
     labels = max((len(words.encode()) for words in declared.label_words.values()), default=0)
-    names = len(own.label_name.encode()) + len(own.text_name.encode())
+    names = len(prompt.label_name.encode()) + len(prompt.text_name.encode())
     # The labels and the names stand twice where a prompt shows a text.
-    size = len(own.corpus_description.encode()) + 2 * (labels + names)
-    fixed = _AROUND_TEXTS + (0 if own.prompt_name in _SHORT_PROMPTS else _OF_INSTRUCTIONS)
+    size = len(prompt.corpus_description.encode()) + 2 * (labels + names)
+    fixed = _AROUND_TEXTS + (0 if prompt.prompt_name in _SHORT_PROMPTS else _OF_INSTRUCTIONS)
     return fixed + math.ceil(size / _BYTES_OF_TOKEN)
 
 

@@ -24,32 +24,34 @@ OF_EVERY_RUN = (
 def shown(config: JobConfig, names: Iterable[str], mechanism: Any) -> dict[str, Any]:
     """The values of settings, in the order of their names, but for those that are fields of the mechanism."""
     values, of_mechanism = config.settings(), {field.name for field in dataclasses.fields(mechanism)}
-    found = {name: values[name] for name in names if name not in of_mechanism}
-    return {name: ', '.join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    shown_values = {name: values[name] for name in names if name not in of_mechanism}
+    return {
+        name: ', '.join(value) if isinstance(value, tuple) else value for name, value in shown_values.items()
+    }
 
 
 def with_texts(
     settings: dict[str, Any], method: Structured, declared: Input, prompt: str | None = None
 ) -> dict[str, Any]:
     """The settings of `shown` with structure, prompt (in place of the config's) and the model's origin."""
-    found = dict(settings)
+    shown_settings = dict(settings)
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
         if not value:
-            found.pop(name, None)
-    if 'min_example_tokens' in found:
-        found['min_example_tokens'] = method.least_tokens
+            shown_settings.pop(name, None)
+    if 'min_example_tokens' in shown_settings:
+        shown_settings['min_example_tokens'] = method.least_tokens
     if method.structure is None:
         for name in ('regex', 'close_truncated'):
-            found.pop(name, None)
+            shown_settings.pop(name, None)
     else:
-        found.pop('min_example_tokens', None)
+        shown_settings.pop('min_example_tokens', None)
         if method.structure.regex is None:
-            del found['regex']
-            found['json_schema'] = method.structure.json_schema
+            del shown_settings['regex']
+            shown_settings['json_schema'] = method.structure.json_schema
     known_prompt = method.prompt_name in PRESETS
-    found['prompt'] = prompt or (method.prompt_name if known_prompt else 'own template')
+    shown_settings['prompt'] = prompt or (method.prompt_name if known_prompt else 'own template')
     origin = family.family_of(method.model).origin(method.model)
     # A file that the curator brings may be of other weights in the same dimensions.
     made_from = '' if method.checkpoint is None else ', or weights made from it'
-    found['model_origin'] = f'{origin.name} by {origin.maker}{made_from}, under the {origin.terms}'
-    return found
+    shown_settings['model_origin'] = f'{origin.name} by {origin.maker}{made_from}, under the {origin.terms}'
+    return shown_settings

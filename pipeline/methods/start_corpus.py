@@ -30,15 +30,15 @@ def read_start(place: str, declared: Input, name: str, *, labelled: bool = False
     files = released_corpus.list_shards(place, name) if of_release else list_input(place)
     beside_input.refuse_input(declared, files, name)
     # A file that was written to is read anew.
-    found = _read(place, tuple(files), declared, name, of_release, labelled)
-    if not found:
+    candidates = _read(place, tuple(files), declared, name, of_release, labelled)
+    if not candidates:
         raise ValueError(f'Expected texts in {name}={place!r}, got none. Name another corpus.')
-    if len(found) > MOST_TEXTS:
+    if len(candidates) > MOST_TEXTS:
         raise ValueError(
-            f'Expected {MOST_TEXTS:,} texts at the most, got {name}={place!r} with {len(found):,}. They '
+            f'Expected {MOST_TEXTS:,} texts at the most, got {name}={place!r} with {len(candidates):,}. They '
             'travel to every worker: give a part of them.'
         )
-    return found
+    return candidates
 
 
 @functools.lru_cache(maxsize=2)

@@ -47,7 +47,7 @@ SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
 def _spelled(value: str) -> str:
     """A declared value as records are compared with it."""
     # A value that is no text has no spelling, and no record has it.
-    return value if (found := spelling.spelled(value)) is None else found
+    return value if (spelt := spelling.spelled(value)) is None else spelt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,14 +166,14 @@ class Input(panel.Panel):
         check_text_flags(read, delimiter=self.delimiter, encoding=self.encoding, quoting=self.quoting)
 
     def _check_attributes(self) -> None:
-        given = f'attributes={list(self.attributes)!r}'
+        asked = f'attributes={list(self.attributes)!r}'
         if self.label_field is not None:
             raise ValueError(
-                f'Expected label_field or attributes, got label_field={self.label_field!r}, {given}. A label '
+                f'Expected label_field or attributes, got label_field={self.label_field!r}, {asked}. A label '
                 'is what one column says, or what several say together: leave out one of them.'
             )
         if len(set(self.attributes)) < len(self.attributes):
-            raise ValueError(f'Expected distinct attributes, got {given}. Name each column once.')
+            raise ValueError(f'Expected distinct attributes, got {asked}. Name each column once.')
         for name in self.attributes:
             if not name.isprintable() or not name.strip() or set(name) & set(_NOT_IN_ATTRIBUTES):
                 raise ValueError(
@@ -191,7 +191,7 @@ class Input(panel.Panel):
             if not colon or name not in of_each:
                 raise ValueError(
                     f'Expected COLUMN:VALUE=WORDS with an attribute as column in labels, got {entry!r}, '
-                    f"{given}. Give --labels 'category:books=Books,sentiment:pos=positive', say, with those "
+                    f"{asked}. Give --labels 'category:books=Books,sentiment:pos=positive', say, with those "
                     'of --attributes.'
                 )
             of_each[name].append(_spelled(declared.partition('=')[0]))
@@ -216,7 +216,7 @@ class Input(panel.Panel):
         if math.prod(numbers) > attributes_lib.MOST_COMBINATIONS:
             raise ValueError(
                 f'Expected at most {attributes_lib.MOST_COMBINATIONS:,} combinations of declared values, got '
-                f'{" x ".join(map(str, numbers))} = {math.prod(numbers):,} of {given}. Each has an '
+                f'{" x ".join(map(str, numbers))} = {math.prod(numbers):,} of {asked}. Each has an '
                 'instruction and texts of its own: declare fewer attributes or values.'
             )
 
@@ -262,14 +262,14 @@ class Input(panel.Panel):
     def declared_words(self) -> dict[str | None, str]:
         """The words of those labels that were declared with any."""
         known = zip(self.label_words.items(), self._declared, strict=True)
-        return {label: words for (label, words), pairs in known if any(of for _, of in pairs)}
+        return {label: words for (label, words), pairs in known if any(its_words for _, its_words in pairs)}
 
     @property
     def label_words(self) -> dict[str, str]:
         """The words that prompts have for each declared label."""
         return {
             attributes_lib.label_of(value for value, _ in pairs): ', '.join(
-                of or value for value, of in pairs
+                words or value for value, words in pairs
             )
             for pairs in self._declared
         }

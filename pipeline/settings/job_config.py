@@ -99,8 +99,8 @@ class JobConfig[M: MethodSettings]:
         parts: dict[str, dict[str, Any]] = {}
         for name, value in changed.items():
             parts.setdefault(self._part_of(name), {})[name] = value
-        own = {name: dataclasses.replace(getattr(self, name), **values) for name, values in parts.items()}
-        return dataclasses.replace(self, **own)
+        panels = {name: dataclasses.replace(getattr(self, name), **values) for name, values in parts.items()}
+        return dataclasses.replace(self, **panels)
 
     def _part_of(self, name: str) -> str:
         for part in dataclasses.fields(self):

@@ -103,7 +103,7 @@ class Prompt(Model):
             Attribute(
                 column=column,
                 name=names[column],
-                words=tuple((value, of or value) for value, of in words.items()),
+                words=tuple((value, its_words or value) for value, its_words in words.items()),
             )
             for column, words in declared.attribute_words.items()
         )

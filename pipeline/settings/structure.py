@@ -51,9 +51,9 @@ class Structured(Prompt):
 
     def check(self) -> None:
         kinds = {'json_schema': self.json_schema, 'regex': self.regex}
-        given = {name: value for name, value in kinds.items() if value is not None}
-        shown = ', '.join(f'{name}={value!r}' for name, value in given.items())
-        if len(given) > 1:
+        kinds_given = {name: value for name, value in kinds.items() if value is not None}
+        shown = ', '.join(f'{name}={value!r}' for name, value in kinds_given.items())
+        if len(kinds_given) > 1:
             raise ValueError(
                 f'Expected json_schema or regex, got {shown}. An example is held to one: leave out the other.'
             )
@@ -73,13 +73,13 @@ class Structured(Prompt):
                 raise ValueError(
                     f'Expected FIELD=VALUE in fixed, got {entry!r}. Give --fixed ward=Surgery, say.'
                 )
-        if self.min_example_tokens and given:
+        if self.min_example_tokens and kinds_given:
             raise ValueError(
                 f'Expected no min_example_tokens with a structure, got '
                 f'min_example_tokens={self.min_example_tokens}, {shown}. It says itself where a text ends: '
                 'leave --min-example-tokens out.'
             )
-        if self.close_truncated and not given:
+        if self.close_truncated and not kinds_given:
             raise ValueError(
                 'Expected json_schema or regex with close_truncated, got close_truncated=True and neither. '
                 'Give one: nothing else says how a text may end.'
@@ -102,7 +102,7 @@ class Structured(Prompt):
         # Needs NumPy: --help answers at once.
         from models.grammars.structure import Structure
 
-        found = Structure(
+        structure = Structure(
             json_schema=None if self.json_schema is None else _text_of_schema(self.json_schema),
             regex=self.regex,
             closes_truncated=self.close_truncated,
@@ -110,12 +110,12 @@ class Structured(Prompt):
             condition_on=self.counted_fields,
         )
         try:
-            _ = found.automaton
+            _ = structure.automaton
         except json.JSONDecodeError as error:
             raise ValueError(
                 f'Expected JSON in json_schema={self.json_schema!r}, got {error}. Correct the file.'
             ) from None
-        return found
+        return structure
 
 
 def _text_of_schema(path: str) -> str:

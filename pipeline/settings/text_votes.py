@@ -81,10 +81,10 @@ class TextVotes(panel.Panel):
         """Digests of the embedder beside its files: the machine that launches decides MiniLM's type."""
         from models.clustering.embedder import fastest_minilm_dtype
 
-        own = self.embedder in ('tfidf', 'decoder')
-        return [] if own else [f'minilm {fastest_minilm_dtype()}']
+        is_own = self.embedder in ('tfidf', 'decoder')
+        return [] if is_own else [f'minilm {fastest_minilm_dtype()}']
 
-    def embedder_settings(self, own: Model) -> 'ClusterSettings':
+    def embedder_settings(self, model: Model) -> 'ClusterSettings':
         """Settings of the workers' embedder; `own` is the run's model, for 'decoder'."""
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
@@ -96,13 +96,13 @@ class TextVotes(panel.Panel):
             return ClusterSettings(
                 embedder=self.embedder, dtype=fastest_minilm_dtype(), form_share=self.form_share
             )
-        files = own.model_files
+        files = model.model_files
         return ClusterSettings(
             embedder='decoder',
-            model=own.model,
+            model=model.model,
             checkpoint=files.checkpoint,
             tokenizer=files.tokenizer,
-            dtype=own.decided_dtype,
+            dtype=model.decided_dtype,
             form_share=self.form_share,
         )
 

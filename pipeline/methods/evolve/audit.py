@@ -66,7 +66,9 @@ class TextVotingCanaries(Canaries[VotingRun]):
             voting = _Rounds(settings, work_dir, progress)
             voting.list_texts(1)
             canaries = voting.canaries(run, len(coins))
-            present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
+            present = [
+                record for canary, is_in in zip(canaries, coins, strict=True) if is_in for record in canary
+            ]
             voting.embed(records, present)
             scores = np.zeros(len(coins))
             for number in range(1, settings.params.rounds + 1):
@@ -75,7 +77,7 @@ class TextVotingCanaries(Canaries[VotingRun]):
                 scores += voting.scores(canaries, number)
             listed = voting.listed_texts()
         # Nobody else has the text of a canary: the attacker who reads it is sure.
-        return scores + np.array([_SURE * (of[0].text in listed) for of in canaries])
+        return scores + np.array([_SURE * (canary[0].text in listed) for canary in canaries])
 
 
 class _Rounds:
@@ -124,32 +126,32 @@ class _Rounds:
         """
         self._progress(f'{self._settings.stage_of(number)}: counting votes')
         listed = files.read_vectors(self._work_dir, number)
-        others, own = (
+        others, votes_of_own = (
             vote.votes_of_shard(embed.read_shard(self._work_dir, shard), listed, self._settings)
             for shard in (0, 1)
         )
-        summed = vote.add_votes([others.tobytes(), own.tobytes()])
+        summed = vote.add_votes([others.tobytes(), votes_of_own.tobytes()])
         vote.draw_votes(summed, self._settings, self._work_dir, number)
         noisy = files.read_generation(self._work_dir, number).votes
         unknown = noisy - text_votes.in_votes(others)
-        found = np.zeros(len(canaries))
-        groups = np.array([self._settings.labels.index(of[0].label) for of in canaries])
+        scores = np.zeros(len(canaries))
+        groups = np.array([self._settings.labels.index(canary[0].label) for canary in canaries])
         for group, row in enumerate(unknown):
             own_group = np.flatnonzero(groups == group)
             votes_of = self._votes_of([canaries[place] for place in own_group], listed)
-            found[own_group] = vote_scores(row, votes_of, self._settings.params.noise_scale)
-        return found
+            scores[own_group] = vote_scores(row, votes_of, self._settings.params.noise_scale)
+        return scores
 
     def _votes_of(self, canaries: list[list[Record]], listed: np.ndarray) -> np.ndarray:
         """The votes that each canary adds to the row of its label, if it is in: `[N m]`."""
-        found = np.zeros((len(listed), len(canaries)))
-        vectors = quantized(self._embedder.embed([of[0].text for of in canaries]))
+        votes = np.zeros((len(listed), len(canaries)))
+        vectors = quantized(self._embedder.embed([canary[0].text for canary in canaries]))
         nearest = text_votes.nearest(similarities(vectors, quantized(listed)), self._settings.params.nearest)
-        for column, (of, row) in enumerate(zip(canaries, nearest, strict=True)):
+        for column, (canary, row) in enumerate(zip(canaries, nearest, strict=True)):
             if vectors[column].any():
-                chosen, quanta = text_votes.votes_of_unit([row] * len(of))
-                found[chosen, column] = text_votes.in_votes(quanta)
-        return found
+                chosen, quanta = text_votes.votes_of_unit([row] * len(canary))
+                votes[chosen, column] = text_votes.in_votes(quanta)
+        return votes
 
     def listed_texts(self) -> set[str]:
         return {each.text for each in files.read_candidates(self._work_dir, self._settings.params.rounds)}

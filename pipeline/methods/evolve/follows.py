@@ -18,12 +18,12 @@ _TOKENS_TOGETHER = ROWS_TOGETHER * 256
 def of(asked: Asked[EvolveSettings]) -> dict[str, Follows]:
     """Caps of a text and of a prompt with texts that votes favoured, and rows that are sampled together."""
     settings = asked.method
-    found = follows.of_lengths(asked, texts_in_prompt=settings.shots or Defaults.shots)
+    following = follows.of_lengths(asked, texts_in_prompt=settings.shots or Defaults.shots)
     if settings.typical_words is None:
-        return found
-    held = dataclasses.replace(settings, **{name: each.value for name, each in found.items()})
+        return following
+    held = dataclasses.replace(settings, **{name: each.value for name, each in following.items()})
     rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=ROWS_TOGETHER)
     if rows < ROWS_TOGETHER:
         because = f'Long texts: about {_TOKENS_TOGETHER:,} tokens go through the model together.'
-        found |= asked.without_given({'micro_batch_size': Follows(value=rows, because=because)})
-    return found
+        following |= asked.without_given({'micro_batch_size': Follows(value=rows, because=because)})
+    return following

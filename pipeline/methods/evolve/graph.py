@@ -73,23 +73,23 @@ def generate(run: VotingRun, prepared: EvolutionSettings, records: beam.PCollect
 _OF_TOKENS = ('max_prompt_tokens', 'min_example_tokens', 'structure')
 
 
-def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
+def _source(run: VotingRun, settings: EvolveSettings) -> SourceSettings:
     """The source of texts: an endpoint, or the run's model."""
-    prompt = workers.prompt_settings(own, run.input)
+    prompt = workers.prompt_settings(settings, run.input)
     sampling: dict[str, Any] = {
-        'max_example_tokens': own.max_example_tokens,
-        'temperature': 1.0 if own.temperature is None else own.temperature,
-        'top_p': own.top_p,
+        'max_example_tokens': settings.max_example_tokens,
+        'temperature': 1.0 if settings.temperature is None else settings.temperature,
+        'top_p': settings.top_p,
         'label_words': tuple(run.input.label_words.items()),
     }
-    if own.endpoint is not None:
-        words = {name: of for name, of in prompt.items() if name not in _OF_TOKENS}
-        assert own.endpoint_model is not None  # `Evolution.check`
+    if settings.endpoint is not None:
+        words = {name: value for name, value in prompt.items() if name not in _OF_TOKENS}
+        assert settings.endpoint_model is not None  # `Evolution.check`
         endpoint = EndpointSettings(
-            url=own.endpoint,
-            model=own.endpoint_model,
-            requests_at_once=own.endpoint_requests,
-            token_variable=own.endpoint_token,
+            url=settings.endpoint,
+            model=settings.endpoint_model,
+            requests_at_once=settings.endpoint_requests,
+            token_variable=settings.endpoint_token,
             **words,
             **sampling,
         )
@@ -97,28 +97,28 @@ def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
             # Other machines may have the package and the token where this one has not.
             EndpointSource(endpoint)
         return endpoint
-    found = SamplerSettings(
-        **workers.model_settings(own),
-        top_k=own.top_k,
-        rows=own.rows_together,
+    sampler = SamplerSettings(
+        **workers.model_settings(settings),
+        top_k=settings.top_k,
+        rows=settings.rows_together,
         **prompt,
         **sampling,
     )
-    writer, chosen = found.writer(), run.sizes
+    writer, chosen = sampler.writer(), run.sizes
     shows_texts = chosen.shots > 0 and (chosen.rounds > 1 or chosen.unvoted > 0)
     for label in run.input.label_values:
         writer.public_prompt(label)
         if shows_texts:
-            _check_room(writer.room(label, chosen.shots), chosen.shots, own)
-    return found
+            _check_room(writer.room(label, chosen.shots), chosen.shots, settings)
+    return sampler
 
 
-def _check_room(room: int, shots: int, own: EvolveSettings) -> None:
+def _check_room(room: int, shots: int, settings: EvolveSettings) -> None:
     """Refuses prompts of later rounds that would show less of a text than the shortest text has."""
-    if room < own.least_tokens:
+    if room < settings.least_tokens:
         raise ValueError(
             f'Expected prompts with room for shots={shots} texts of at least min_example_tokens='
-            f'{own.least_tokens}, got max_prompt_tokens={own.max_prompt_tokens}, which leaves '
+            f'{settings.least_tokens}, got max_prompt_tokens={settings.max_prompt_tokens}, which leaves '
             f'{room} tokens for each. Raise --max-prompt-tokens, or lower --shots.'
         )
 

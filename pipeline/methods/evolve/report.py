@@ -48,14 +48,14 @@ def settings(run: VotingRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     settings, sizes = run.method, run.sizes
     if isinstance(settings, RefineSettings):
-        found = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
-        found |= {'embedder': settings.shown_embedder, 'keep': run.examples}
+        shown = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
+        shown |= {'embedder': settings.shown_embedder, 'keep': run.examples}
         uses_model = settings.embedder == 'decoder'
         if not run.input.attributes:
-            del found['attributes']
+            del shown['attributes']
     else:
-        found = report_settings.shown(run.config, SHOWN, run.params)
-        found |= {
+        shown = report_settings.shown(run.config, SHOWN, run.params)
+        shown |= {
             'embedder': settings.shown_embedder,
             'candidates': sizes.candidates,
             'children': sizes.children,
@@ -64,14 +64,14 @@ def settings(run: VotingRun) -> dict[str, Any]:
             'shots': sizes.shots,
             'temperature': settings.temperature or 1.0,
         }
-        found = report_settings.with_texts(found, settings, run.input)
+        shown = report_settings.with_texts(shown, settings, run.input)
         uses_model = settings.endpoint is None
         if uses_model:
-            del found['endpoint_model']
+            del shown['endpoint_model']
     # The noise scale of the mechanism is the noise.
     for name in ('vote_noise', *(() if uses_model else _OF_MODEL)):
-        found.pop(name, None)
-    return found
+        shown.pop(name, None)
+    return shown
 
 
 def files(run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> Files:

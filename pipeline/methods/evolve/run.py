@@ -127,7 +127,7 @@ def _run(
     params: TextVoteParams,
     texts_per_label: tuple[int, ...],
     start: tuple[Candidate, ...],
-    **found: typing.Any,
+    **others: typing.Any,
 ) -> VotingRun:
     labels = config.input.label_values
     # A given list counts as a batch of each label.
@@ -146,5 +146,5 @@ def _run(
         params=params,
         start=start,
         texts_per_label=texts_per_label,
-        **found,
+        **others,
     )

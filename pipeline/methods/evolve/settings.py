@@ -141,7 +141,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             rho = normal_pair.rho_from_gaussian(budget.epsilon, delta)
         else:
             rho = TextVoteParams(rounds=self.rounds or 1, noise_scale=self.vote_noise).rho
-        found = defaults(
+        sizes = defaults(
             records=round(declared.sampled_records),
             labels=len(declared.label_values),
             rho=rho,
@@ -150,14 +150,14 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             candidates=self.candidates,
             children=self.children,
         )
-        given: dict[str, Any] = {
+        asked: dict[str, Any] = {
             'nearest': self.nearest,
             'unvoted': self.unvoted,
             'shots': self.shots,
             'fresh_share': self.fresh_share,
         }
         return dataclasses.replace(
-            found, **{name: value for name, value in given.items() if value is not None}
+            sizes, **{name: value for name, value in asked.items() if value is not None}
         )
 
     @property
@@ -204,14 +204,14 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
 
     def mechanism(self, declared: Input, budget: Budget, delta: float, texts: int) -> TextVoteParams:
         """The mechanism, with the noise solved for where epsilon was given; so is `nearest`."""
-        found = self.vote_params(1, self.nearest or 1, budget, delta)
+        params = self.vote_params(1, self.nearest or 1, budget, delta)
         if self.nearest is not None:
-            return found
+            return params
         assert declared.sampled_records is not None  # `check_votes`
         nearest = nearest_for(
             records=round(declared.sampled_records),
             candidates=texts,
-            noise_scale=found.noise_scale,
+            noise_scale=params.noise_scale,
             labels=len(declared.label_values),
         )
         return self.vote_params(1, nearest, budget, delta)

@@ -26,16 +26,16 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     if settings.adapter is not None or settings.typical_words is None:
         # The card of an adapter says the lengths.
         return {}
-    found = follows.of_lengths(asked, texts_in_prompt=0)
+    following = follows.of_lengths(asked, texts_in_prompt=0)
     if not settings.full:
-        found |= _of_training(asked)
-    held = dataclasses.replace(settings, **{name: each.value for name, each in found.items()})
+        following |= _of_training(asked)
+    held = dataclasses.replace(settings, **{name: each.value for name, each in following.items()})
     most = settings.units_together(on_accelerator=device.has_plugin())
     rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=most)
     if rows < most and not settings.full:
         because = f'Long texts: gradients of about {_TOKENS_TOGETHER:,} tokens are held together.'
-        found['micro_batch_size'] = Follows(value=rows, because=because)
-    return asked.without_given(found)
+        following['micro_batch_size'] = Follows(value=rows, because=because)
+    return asked.without_given(following)
 
 
 def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
@@ -44,13 +44,13 @@ def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
         steps, source = _STEPS_OF_SMALL, 'of launch/demo/fine_tune.toml'
     else:
         steps, source = _STEPS, 'of the runs that docs/measured.md scores'
-    found = {
+    following = {
         'tuning_steps': Follows(value=steps, because=f'The steps {source}.'),
         'learning_rate': Follows(value=rate, because=f'The rate {source}.'),
     }
     units = asked.input.sampled_records
     if units is None:
-        return found
+        return following
     batch = max(_SMALLEST_BATCH, min(_BATCH, int(units * _LARGEST_SHARE)))
     because = f'{batch} units of about {units:,.0f} declared ones are in a step.'
-    return found | {'expected_batch_size': Follows(value=batch, because=because)}
+    return following | {'expected_batch_size': Follows(value=batch, because=because)}

@@ -22,7 +22,7 @@ def prepare(run: TuningRun) -> TuningSettings:
         # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
         prompt |= {'template': card.template, 'schema': card.prompt['schema']}
     warm = settings.warm_start
-    found = TuningSettings(
+    prepared = TuningSettings(
         run_id=run.run_id,
         params=run.params,
         labels=run.input.label_values,
@@ -34,7 +34,7 @@ def prepare(run: TuningRun) -> TuningSettings:
         **prompt,
         lora_rank=run.lora_rank,
         learning_rate=settings.rate,
-        warm_start=tuple((of.label, of.text) for of in warm_texts(run)),
+        warm_start=tuple((text.label, text.text) for text in warm_texts(run)),
         warm_steps=settings.free_steps,
         warm_learning_rate=settings.free_rate,
         warm_origin=TextOrigin() if warm is None else earlier.origin_of_texts(warm, 'warm_start'),
@@ -49,8 +49,8 @@ def prepare(run: TuningRun) -> TuningSettings:
         texts_of_labels=run.texts_of_labels,
         texts_together=settings.rows_together,
     )
-    found.check_prompts()
-    return found
+    prepared.check_prompts()
+    return prepared
 
 
 def warm_texts(run: TuningRun) -> tuple[Candidate, ...]:

@@ -42,10 +42,10 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
 
         texts = graph.warm_texts(run)
         further = [start_corpus.digest(texts)] if texts else []
-        found = {'model': model_digest.of_settings(run.method, further=further)}
+        named = {'model': model_digest.of_settings(run.method, further=further)}
         if run.method.adapter is not None:
-            found['input'] = released.card_digest(run.method.adapter)
-        return found
+            named['input'] = released.card_digest(run.method.adapter)
+        return named
 
     def prepare(self, run: TuningRun) -> Any:
         from pipeline.methods.fine_tune import graph

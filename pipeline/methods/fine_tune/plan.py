@@ -156,10 +156,10 @@ def _charge_words(answer: BudgetAnswer) -> str:
 
 def _warnings(run: TuningRun) -> tuple[str, ...]:
     """Warnings before a run, from public numbers alone."""
-    found, params = list(delta_warning(run)), run.params
+    warnings, params = list(delta_warning(run)), run.params
     many = 'users' if run.budget.unit == 'user' else 'records'
     if params.expected_batch_size < 4 * params.noise_multiplier:
-        found.append(
+        warnings.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
             f'{params.expected_batch_size} {many}: little will be learnt. Raise --expected-batch-size, '
             'or --epsilon.'
@@ -168,13 +168,13 @@ def _warnings(run: TuningRun) -> tuple[str, ...]:
         numbers, together = run.method.model_sizes.adapter_parameters(None), run.units_together
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
         held = f'{trained_memory(run) / 2**30:.1f} GiB'
-        found.append(
+        warnings.append(
             f'All {numbers:,} weights are trained: a difference in float32, two moments of Adam, a noisy sum '
             f'and a gradient {of_each} take {held} beside the model. A step draws noise for each weight, '
             f'about {_NOISE_SECONDS * numbers:.1f} s on one core. --lora-rank 8 trains '
             f'{run.method.model_sizes.adapter_parameters(8):,} numbers.'
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 # Rows of docs/measured.md, with Gemma 3 270M.

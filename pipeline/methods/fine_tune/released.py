@@ -91,10 +91,10 @@ def checked_card(model: Model, place: str) -> AdapterCard:
     """The card of an adapter that goes with a model and its weights, after a look at both of its files."""
     card = read_card(place)
     check_model(model, card, place)
-    if (found := checkpoint_digest(model.checkpoint_path)) != card.weights:
+    if (digest := checkpoint_digest(model.checkpoint_path)) != card.weights:
         raise ValueError(
             f'Expected the weights that the adapter was trained on, got others of model={model.model!r} '
-            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
+            f'(SHA-256 {digest[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
         )
     adapters.check_factors(card, read_file(FileSystems.join(adapter_folder(place), ADAPTER_TENSORS)))
     return card

@@ -64,7 +64,7 @@ def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
 def settings(run: TuningRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     settings = run.method
-    found = report_settings.shown(run.config, SHOWN, run.params)
+    shown = report_settings.shown(run.config, SHOWN, run.params)
     left_out: list[str] = []
     if not settings.writes_texts:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
@@ -74,18 +74,18 @@ def settings(run: TuningRun) -> dict[str, Any]:
         left_out += released.TRAINING_SETTINGS
     else:
         left_out.append('full')  # it has no rank
-        found['lora_rank'] = settings.rank
-        found['learning_rate'] = settings.rate
+        shown['lora_rank'] = settings.rank
+        shown['learning_rate'] = settings.rate
     if not settings.label_mix:
         left_out.append('label_mix')
     if settings.warm_start is None:
         left_out += ['warm_steps', 'warm_learning_rate']
     elif settings.adapter is None:
-        found['warm_learning_rate'] = settings.free_rate
+        shown['warm_learning_rate'] = settings.free_rate
     for name in left_out:
-        found.pop(name, None)
+        shown.pop(name, None)
     prompt = None if settings.reads_records else "the adapter's"
-    return report_settings.with_texts(found, settings, run.input, prompt)
+    return report_settings.with_texts(shown, settings, run.input, prompt)
 
 
 def files(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyReport) -> Files:

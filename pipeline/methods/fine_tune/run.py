@@ -141,6 +141,6 @@ def _batch_plan(
     )
 
 
-def _begun(own: FineTuneSettings) -> typing.Iterator[Begun]:
-    if own.warm_start is not None:
-        yield Begun(name='warm_start', place=own.warm_start, what='a corpus')
+def _begun(settings: FineTuneSettings) -> typing.Iterator[Begun]:
+    if settings.warm_start is not None:
+        yield Begun(name='warm_start', place=settings.warm_start, what='a corpus')

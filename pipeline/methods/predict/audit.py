@@ -66,7 +66,9 @@ class PredictionCanaries(Canaries[PredictionRun]):
         key = RunKey.new()
         texts = made_up.texts(len(coins), seed, [record.text for record in records])
         canaries = canary_audit.canary_records(texts, run)
-        present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
+        present = [
+            record for canary, is_in in zip(canaries, coins, strict=True) if is_in for record in canary
+        ]
         progress('Forming the batches')
         plan, batches = form_batches(run, key, [*records, *present])
         progress('Loading the model')
@@ -77,7 +79,7 @@ class PredictionCanaries(Canaries[PredictionRun]):
 
 def _examples(
     run: PredictionRun,
-    given: reference_lib.Reference | None,
+    reference: reference_lib.Reference | None,
     generator: BatchGenerator,
     plan: BatchPlan,
     batches: Sequence[Batch],
@@ -92,7 +94,7 @@ def _examples(
     later = None
     for done, batch in enumerate(ordered, 1):
         progress(f'Decoding batch {done:,} of {len(batches):,}')
-        texts: tuple[str, ...] = () if given is None else given.of_label(batch.label)
+        texts: tuple[str, ...] = () if reference is None else reference.of_label(batch.label)
         group, is_first = batch.batch_id.group, batch.batch_id in first
         if two_rounds and not is_first:
             later = later or reference_lib.ReleasedReference.of(released, plan, run.method.reference_size)
@@ -151,6 +153,6 @@ def _true_counts(
     placed: Sequence[audit_batches.Placement], labels: Sequence[str | None], centers: int | None
 ) -> list[int]:
     """Counts of each label, or of every centre of each label; private."""
-    found = collections.Counter((label, cluster) for _, label, cluster, _ in placed)
+    sizes = collections.Counter((label, cluster) for _, label, cluster, _ in placed)
     clusters = [None] if centers is None else range(centers)
-    return [found[label, cluster] for label in labels for cluster in clusters]
+    return [sizes[label, cluster] for label in labels for cluster in clusters]

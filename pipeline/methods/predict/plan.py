@@ -211,10 +211,10 @@ def plan_run(
 
 
 def _forced_share(structure: Structure) -> ForcedShare:
-    found = structure.automaton
-    endings = ((found.shortest_ending(start), start) for start in structure.starts)
-    shortest, start = min(endings, key=lambda found: len(found[0]))
-    return ForcedShare(shortest_bytes=len(shortest), forced_bytes=found.forced_bytes_of(shortest, start))
+    automaton = structure.automaton
+    endings = ((automaton.shortest_ending(start), start) for start in structure.starts)
+    shortest, start = min(endings, key=lambda automaton: len(automaton[0]))
+    return ForcedShare(shortest_bytes=len(shortest), forced_bytes=automaton.forced_bytes_of(shortest, start))
 
 
 def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
@@ -295,32 +295,32 @@ def fitting(
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
     """
-    given = 'epsilon'
+    asked = 'epsilon'
     if run.budget.epsilon is None:
-        given = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
+        asked = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
     if not reaches:
         omega = reaching(order)
         if has_room({'omega': omega}):
             return None
-        largest = _largest_with(run, has_room, given, omega)
+        largest = _largest_with(run, has_room, asked, omega)
         return () if largest is None else (largest,)
-    found = [_largest(run, has_room, given, order)]
-    if given == 'max_private_tokens':
-        found.append(_largest(run, has_room, 'clip_bound', order))
+    fitting_settings = [_largest(run, has_room, asked, order)]
+    if asked == 'max_private_tokens':
+        fitting_settings.append(_largest(run, has_room, 'clip_bound', order))
         if not run.method.strategy.takes_reference:
-            own = dict.fromkeys(('clip_bound', 'temperature', 'public_top_k'))
-            if has_room({'aggregate': 'difference', 'accounting': 'worst-case', **own}):
-                found.append(FittingSetting(name='aggregate', value='difference'))
-    return tuple(setting for setting in found if setting is not None)
+            unset = dict.fromkeys(('clip_bound', 'temperature', 'public_top_k'))
+            if has_room({'aggregate': 'difference', 'accounting': 'worst-case', **unset}):
+                fitting_settings.append(FittingSetting(name='aggregate', value='difference'))
+    return tuple(setting for setting in fitting_settings if setting is not None)
 
 
 def _largest(run: PredictionRun, has_room: HasRoom, name: str, order: float) -> FittingSetting | None:
     """The largest value of a setting, below its present one, with which a run would fit."""
-    found = _largest_with(run, has_room, name, None)
-    if found is None and run.method.is_individual:
+    fitting_settings = _largest_with(run, has_room, name, None)
+    if fitting_settings is None and run.method.is_individual:
         # Orders that were given, or suit the run's own delta, need not reach the ledger's.
-        found = _largest_with(run, has_room, name, reaching(order))
-    return found
+        fitting_settings = _largest_with(run, has_room, name, reaching(order))
+    return fitting_settings
 
 
 def _largest_with(

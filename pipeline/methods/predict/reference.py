@@ -80,7 +80,7 @@ def _read(
 def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:
     size = config.method.reference_size
     # Public texts: their number may be told.
-    few = {label: len(of) for label, of in texts.items() if len(of) < size}
+    few = {label: len(its_texts) for label, its_texts in texts.items() if len(its_texts) < size}
     if few:
         counted = ', '.join(
             f'{count} of label {label!r}' if label else str(count) for label, count in few.items()

@@ -36,11 +36,11 @@ def facts(
     run: PredictionRun, prepared: GeneratorSettings, centers: Centers | None, plan: BatchPlan
 ) -> Predicted:
     """The method's facts for a report."""
-    settings, given = run.method, prepared.reference
+    settings, reference = run.method, prepared.reference
     of_reference: GivenReference | Literal['first round'] | None = None
-    if given is not None:
+    if reference is not None:
         of_reference = GivenReference(
-            size=settings.reference_size, digest=given.digest, texts=given.origin.given
+            size=settings.reference_size, digest=reference.digest, texts=reference.origin.given
         )
     elif settings.decoding_rounds == 2:
         of_reference = 'first round'
@@ -48,7 +48,7 @@ def facts(
     return Predicted(
         mechanism=run.params,
         releases=earlier_release.each_once(
-            () if card is None else card.handed_on(), () if given is None else given.origin.releases
+            () if card is None else card.handed_on(), () if reference is None else reference.origin.releases
         ),
         counts_rho=plan.contexts_rho,
         clusters=None if centers is None else _clusters(centers, plan),
@@ -62,34 +62,34 @@ def facts(
 def settings(run: PredictionRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
     settings = run.method
-    found = report_settings.shown(run.config, SHOWN, run.params)
+    shown = report_settings.shown(run.config, SHOWN, run.params)
     if settings.strategy.takes_reference:
-        found['reference'] = (
+        shown['reference'] = (
             'given by the curator'
             if settings.reference is not None
             else 'the first round'
             if settings.decoding_rounds == 2
             else 'the public prompt'
         )
-        found['reference_rounds'] = settings.decoding_rounds
+        shown['reference_rounds'] = settings.decoding_rounds
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
-            del found[name]
+            del shown[name]
     if not settings.condition_on:
-        del found['condition_on'], found['condition_rho']
-    found = report_settings.with_texts(found, settings, run.input)
-    if run.params.is_individual and 'omega' in found:
-        found['omega'] = run.params.omega
+        del shown['condition_on'], shown['condition_rho']
+    shown = report_settings.with_texts(shown, settings, run.input)
+    if run.params.is_individual and 'omega' in shown:
+        shown['omega'] = run.params.omega
     if (card := run.adapter) is not None:
-        found |= _adapter_settings(card)
-        found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
+        shown |= _adapter_settings(card)
+        shown['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
     if settings.clusters is None:
-        del found['embedder'], found['clustering_rho']
+        del shown['embedder'], shown['clustering_rho']
     else:
         known = settings.embedder in EMBEDDERS
-        found['embedder'] = settings.embedder if known else 'own MiniLM weights'
-        del found['count_rho']
-    return found
+        shown['embedder'] = settings.embedder if known else 'own MiniLM weights'
+        del shown['count_rho']
+    return shown
 
 
 def _adapter_settings(card: AdapterCard) -> dict[str, Any]:
@@ -111,10 +111,12 @@ def of_batches(
     """The curator's part of the report on its batches' losses or spending; nothing where it has neither."""
     params = run.params
     if params.is_ex_post:
-        losses = report.ex_post_losses([of for of in facts if isinstance(of, BatchLoss)], params)
+        losses = report.ex_post_losses([each for each in facts if isinstance(each, BatchLoss)], params)
         return {'losses': losses}
     if params.is_individual:
-        spending = report.context_spending([of for of in facts if isinstance(of, BatchSpending)], params)
+        spending = report.context_spending(
+            [each for each in facts if isinstance(each, BatchSpending)], params
+        )
         return {'spending': spending}
     return {}
 
@@ -126,16 +128,16 @@ def contexts_per_batch(sizes: Mapping[BatchId, int]) -> dict[str, int]:
 
 def _cells(plan: BatchPlan) -> report.Cells | None:
     """The report's part on the values that examples are given; None where no cells are counted."""
-    found = plan.conditions
-    if found is None:
+    conditions = plan.conditions
+    if conditions is None:
         return None
     return report.Cells(
-        fields=found.fields,
-        values=found.cells,
-        counts_rho=found.rho,
+        fields=conditions.fields,
+        values=conditions.cells,
+        counts_rho=conditions.rho,
         cell_counts=tuple(
             report.CellCounts(label=label, counts=counts)
-            for label, counts in zip(plan.labels, found.noisy_counts, strict=True)
+            for label, counts in zip(plan.labels, conditions.noisy_counts, strict=True)
         ),
     )
 

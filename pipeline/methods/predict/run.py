@@ -71,12 +71,12 @@ def solve(config: Config) -> PredictionRun:
     )
 
 
-def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismParams:
+def mechanism(settings: PredictSettings, budget: Budget, delta: float) -> MechanismParams:
     """The mechanism, with r, or B and ω, solved for where epsilon was given."""
-    unsolved = own.unsolved(budget)
-    if own.is_individual:
-        return _individual(own, budget, unsolved, delta)
-    cap = own.max_private_tokens
+    unsolved = settings.unsolved(budget)
+    if settings.is_individual:
+        return _individual(settings, budget, unsolved, delta)
+    cap = settings.max_private_tokens
     if cap is None:
         assert budget.epsilon is not None  # `check`
         try:
@@ -84,24 +84,24 @@ def mechanism(own: PredictSettings, budget: Budget, delta: float) -> MechanismPa
                 unsolved,
                 epsilon=budget.epsilon,
                 delta=delta,
-                other_rho=own.other_rho,
+                other_rho=settings.other_rho,
             )
         except ValueError as error:
-            raise ValueError(f'{error}{_bought_by_difference(own, budget, delta)}') from None
-        if own.max_batch_tokens is not None:
+            raise ValueError(f'{error}{_bought_by_difference(settings, budget, delta)}') from None
+        if settings.max_batch_tokens is not None:
             # No batch can have more: the rest is not paid for.
-            cap = min(cap, own.max_batch_tokens)
-    per_private_token = 1 if own.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
+            cap = min(cap, settings.max_batch_tokens)
+    per_private_token = 1 if settings.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
     return dataclasses.replace(
         unsolved,
         max_private_tokens=cap,
-        max_batch_tokens=own.max_batch_tokens or cap * per_private_token,
+        max_batch_tokens=settings.max_batch_tokens or cap * per_private_token,
     )
 
 
-def _bought_by_difference(own: PredictSettings, budget: Budget, delta: float) -> str:
+def _bought_by_difference(settings: PredictSettings, budget: Budget, delta: float) -> str:
     """The tokens that the same epsilon pays for with the default aggregate, in a sentence; else nothing."""
-    if own.strategy.takes_reference:
+    if settings.strategy.takes_reference:
         return ''
     names = (
         'accounting',
@@ -113,7 +113,7 @@ def _bought_by_difference(own: PredictSettings, budget: Budget, delta: float) ->
     )
     unset: dict[str, Any] = dict.fromkeys(names)
     try:
-        other = mechanism(dataclasses.replace(own, aggregate='difference', **unset), budget, delta)
+        other = mechanism(dataclasses.replace(settings, aggregate='difference', **unset), budget, delta)
     except ValueError:
         return ''
     assert other.context_budget is not None
@@ -122,29 +122,29 @@ def _bought_by_difference(own: PredictSettings, budget: Budget, delta: float) ->
 
 
 def _individual(
-    own: PredictSettings, budget: Budget, unsolved: MechanismParams, delta: float
+    settings: PredictSettings, budget: Budget, unsolved: MechanismParams, delta: float
 ) -> MechanismParams:
     """The mechanism with individual accounting: B and ω as given, or solved for."""
-    others: dict[str, float] = {'delta': delta, 'other_rho': own.other_rho}
-    if own.context_budget is None:
+    others: dict[str, float] = {'delta': delta, 'other_rho': settings.other_rho}
+    if settings.context_budget is None:
         assert budget.epsilon is not None  # `check`
         context_budget, omega = accounting.solve_context_budget(
             unsolved,
             epsilon=budget.epsilon,
-            omega=own.omega,
+            omega=settings.omega,
             # A ledger keeps its budget at one order, which a run that takes all of it has to reach.
             to_best=budget.dataset is not None,
             **others,
         )
     else:
-        context_budget = own.context_budget
-        omega = own.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
-    if budget.epsilon is not None and own.max_batch_tokens is not None:
-        most = accounting.worst_case_budget(unsolved, own.max_batch_tokens)
+        context_budget = settings.context_budget
+        omega = settings.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
+    if budget.epsilon is not None and settings.max_batch_tokens is not None:
+        most = accounting.worst_case_budget(unsolved, settings.max_batch_tokens)
         if most < context_budget:
             # No context can spend more: the rest is not paid for.
             context_budget = most
-            omega = own.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
+            omega = settings.omega or accounting.omega_of_budget(unsolved, context_budget, **others)
     tokens = accounting.worst_case_tokens(unsolved, context_budget)
     if tokens < 1:
         raise ValueError(
@@ -157,17 +157,17 @@ def _individual(
         unsolved,
         context_budget=context_budget,
         omega=omega,
-        max_batch_tokens=own.max_batch_tokens
+        max_batch_tokens=settings.max_batch_tokens
         or min(MOST_DEFAULT_BATCH_TOKENS, tokens * DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN),
     )
 
 
-def _stages(own: PredictSettings, params: MechanismParams) -> dict[str, accounting.DpEvent]:
+def _stages(settings: PredictSettings, params: MechanismParams) -> dict[str, accounting.DpEvent]:
     events: dict[str, accounting.DpEvent] = {
-        'noisy_counts': accounting.ZCDpEvent(rho=own.noisy_count_rho),
+        'noisy_counts': accounting.ZCDpEvent(rho=settings.noisy_count_rho),
     }
-    if own.condition_on:
-        events['cell_counts'] = accounting.ZCDpEvent(rho=own.cell_count_rho)
+    if settings.condition_on:
+        events['cell_counts'] = accounting.ZCDpEvent(rho=settings.cell_count_rho)
     return {**events, 'generation': accounting.generation_event(params)}
 
 
@@ -193,16 +193,16 @@ def expected_batches(config: Config) -> int | None:
     return max(groups, round(config.input.sampled_records / (settings.batch_size * texts)))
 
 
-def _begun(own: PredictSettings) -> typing.Iterator[Begun]:
-    if own.reference is not None:
-        yield Begun(name='reference', place=own.reference, what='an earlier release')
-    if own.adapter is not None:
-        yield Begun(name='adapter', place=own.adapter, what='an adapter', is_adapter=True)
+def _begun(settings: PredictSettings) -> typing.Iterator[Begun]:
+    if settings.reference is not None:
+        yield Begun(name='reference', place=settings.reference, what='an earlier release')
+    if settings.adapter is not None:
+        yield Begun(name='adapter', place=settings.adapter, what='an adapter', is_adapter=True)
 
 
-def _card(own: PredictSettings, place: str) -> AdapterCard:
+def _card(settings: PredictSettings, place: str) -> AdapterCard:
     from pipeline.methods.fine_tune import released
 
     card = released.read_card(place)
-    released.check_model(own, card, place)
+    released.check_model(settings, card, place)
     return card

@@ -306,8 +306,8 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
                 f'batches_per_label={self.batches_per_label!r}. How many batches a cluster fills is counted, '
                 'with noise: leave --batches-per-label out.'
             )
-        given = self.reference is not None or self.reference_rounds == 2
-        if given and not AGGREGATES[self.aggregate].takes_reference:
+        has_reference = self.reference is not None or self.reference_rounds == 2
+        if has_reference and not AGGREGATES[self.aggregate].takes_reference:
             raise ValueError(
                 f"Expected aggregate='difference' with a reference, got aggregate={self.aggregate!r}, "
                 f'reference={self.reference!r}, reference_rounds={self.reference_rounds}. Only a difference '
@@ -400,5 +400,5 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         return self.noisy_count_rho + self.cell_count_rho
 
 
-def _or[T](given: T | None, otherwise: T) -> T:
-    return otherwise if given is None else given
+def _or[T](value: T | None, otherwise: T) -> T:
+    return otherwise if value is None else value
