@@ -92,7 +92,7 @@ def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes
     return Estimate(
         model=model,
         dtype=dtype,
-        device=next((found.device for found in known.values() if found is not None), None),
+        device=next((speed.device for speed in known.values() if speed is not None), None),
         training_hours=hours('training'),
         decoding_hours=hours('decoding'),
         memory_bytes=memory_bytes,

@@ -47,10 +47,10 @@ class InputView(abc.ABC):
         """The row of a label under `columns`, after its number of records."""
         return ('' if contexts is None else f'{contexts:,}',)
 
-    def findings(self, found: InputCheck) -> Iterator[str]:
+    def findings(self, check: InputCheck) -> Iterator[str]:
         """Findings on batches, a sentence or two each."""
         yield from ()
 
     @abc.abstractmethod
-    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
+    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
         """(what the run would take of the declared number, what a plan is off by where that is wrong)."""

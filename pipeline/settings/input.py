@@ -223,12 +223,12 @@ class Input(panel.Panel):
     @property
     def attribute_words(self) -> dict[str, dict[str, str]]:
         """Words of each declared value of each attribute, '' for none, all in their declared order."""
-        found: dict[str, dict[str, str]] = {name: {} for name in self.attributes}
+        words_by_value: dict[str, dict[str, str]] = {name: {} for name in self.attributes}
         for entry in self.labels if self.attributes else ():
             name, _, declared = entry.partition(':')
             value, _, words = declared.partition('=')
-            found[name][_spelled(value)] = words
-        return found
+            words_by_value[name][_spelled(value)] = words
+        return words_by_value
 
     @property
     def sampled_records(self) -> float | None:

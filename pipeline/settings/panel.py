@@ -56,11 +56,11 @@ def setting(
 def setting_types(panel: type) -> dict[str, Any]:
     """The type of each setting by name; a `Literal` of its choices where it has any."""
     hints = typing.get_type_hints(panel)
-    values = {}
+    types_by_name = {}
     for field in dataclasses.fields(panel):
         choices = field.metadata['choices']
-        values[field.name] = hints[field.name] if choices is None else typing.Literal[tuple(choices)]
-    return values
+        types_by_name[field.name] = hints[field.name] if choices is None else typing.Literal[tuple(choices)]
+    return types_by_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -81,11 +81,12 @@ class TextVotes(panel.Panel):
         """Digests of the embedder beside its files: the machine that launches decides MiniLM's type."""
         from models.clustering.embedder import fastest_minilm_dtype
 
-        is_own = self.embedder in ('tfidf', 'decoder')
-        return [] if is_own else [f'minilm {fastest_minilm_dtype()}']
+        if self.embedder in ('tfidf', 'decoder'):
+            return []
+        return [f'minilm {fastest_minilm_dtype()}']
 
     def embedder_settings(self, model: Model) -> 'ClusterSettings':
-        """Settings of the workers' embedder; `own` is the run's model, for 'decoder'."""
+        """Settings of the workers' embedder; `model` is the run's, for 'decoder'."""
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
 

@@ -99,11 +99,11 @@ class MottoView(InputView):
     def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
         return (f'{batches or 0:,}',)
 
-    def findings(self, found: InputCheck) -> Iterator[str]:
+    def findings(self, check: InputCheck) -> Iterator[str]:
         yield 'Every text will be the same.'
 
-    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
-        return found.records, 'nothing'
+    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
+        return check.records, 'nothing'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -197,5 +197,5 @@ class VotingView(InputView):
         # An embedder reads words, and cuts none that a prompt would.
         return None
 
-    def wrong_number(self, seen: InputCheck) -> tuple[int, str]:
-        return seen.units, 'the votes that a text gets'
+    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
+        return check.units, 'the votes that a text gets'

@@ -273,8 +273,8 @@ class TuningView(InputView):
         tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
         return self.config.method.max_example_tokens, tokens
 
-    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
+    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
         # The declared number is of units: what each step's batch is drawn from.
-        assert found.declared_records is not None  # `FineTuneSettings.check_run`
-        units_of_a_step = found.batch_size * found.units / found.declared_records
-        return found.units, f'a step, which would hold {units_of_a_step:,.1f} units,'
+        assert check.declared_records is not None  # `FineTuneSettings.check_run`
+        units_of_a_step = check.batch_size * check.units / check.declared_records
+        return check.units, f'a step, which would hold {units_of_a_step:,.1f} units,'

@@ -213,7 +213,7 @@ def plan_run(
 def _forced_share(structure: Structure) -> ForcedShare:
     automaton = structure.automaton
     endings = ((automaton.shortest_ending(start), start) for start in structure.starts)
-    shortest, start = min(endings, key=lambda automaton: len(automaton[0]))
+    shortest, start = min(endings, key=lambda pair: len(pair[0]))
     return ForcedShare(shortest_bytes=len(shortest), forced_bytes=automaton.forced_bytes_of(shortest, start))
 
 
@@ -295,17 +295,17 @@ def fitting(
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
     """
-    asked = 'epsilon'
+    name = 'epsilon'
     if run.budget.epsilon is None:
-        asked = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
+        name = 'max_private_tokens' if run.method.context_budget is None else 'context_budget'
     if not reaches:
         omega = reaching(order)
         if has_room({'omega': omega}):
             return None
-        largest = _largest_with(run, has_room, asked, omega)
+        largest = _largest_with(run, has_room, name, omega)
         return () if largest is None else (largest,)
-    fitting_settings = [_largest(run, has_room, asked, order)]
-    if asked == 'max_private_tokens':
+    fitting_settings = [_largest(run, has_room, name, order)]
+    if name == 'max_private_tokens':
         fitting_settings.append(_largest(run, has_room, 'clip_bound', order))
         if not run.method.strategy.takes_reference:
             unset = dict.fromkeys(('clip_bound', 'temperature', 'public_top_k'))
@@ -316,11 +316,11 @@ def fitting(
 
 def _largest(run: PredictionRun, has_room: HasRoom, name: str, order: float) -> FittingSetting | None:
     """The largest value of a setting, below its present one, with which a run would fit."""
-    fitting_settings = _largest_with(run, has_room, name, None)
-    if fitting_settings is None and run.method.is_individual:
+    largest = _largest_with(run, has_room, name, None)
+    if largest is None and run.method.is_individual:
         # Orders that were given, or suit the run's own delta, need not reach the ledger's.
-        fitting_settings = _largest_with(run, has_room, name, reaching(order))
-    return fitting_settings
+        largest = _largest_with(run, has_room, name, reaching(order))
+    return largest
 
 
 def _largest_with(
@@ -379,29 +379,29 @@ class VotesView(InputView):
             return ('', '', '')
         return (f'{contexts:,}', f'{batches:,}', f'{contexts / batches:,.1f}')
 
-    def findings(self, found: InputCheck) -> Iterator[str]:
-        for label in found.labels:
-            if label.contexts is None or not label.batches or not found.records:
+    def findings(self, check: InputCheck) -> Iterator[str]:
+        for label in check.labels:
+            if label.contexts is None or not label.batches or not check.records:
                 continue
             held = label.contexts / label.batches
-            ratio = held / found.batch_size
+            ratio = held / check.batch_size
             name = 'A batch' if label.label is None else f'A batch of {label.label!r}'
             if ratio > MOST_CONTEXTS:
                 yield (
                     f'{name} would hold {held:,.0f} contexts, where --batch-size says '
-                    f'{found.batch_size}: each token costs what it costs at {found.batch_size}, at more '
+                    f'{check.batch_size}: each token costs what it costs at {check.batch_size}, at more '
                     'work. More --batches-per-label, or none of it, which counts with noise, give as many '
                     'batches as there are records for.'
                 )
             elif ratio < FEWEST_CONTEXTS:
                 yield (
                     f'{name} would hold {held:,.1f} contexts, where --batch-size says '
-                    f'{found.batch_size}: it stays near the public prompt. Fewer batches, a smaller '
+                    f'{check.batch_size}: it stays near the public prompt. Fewer batches, a smaller '
                     '--batch-size at its price, or fewer labels.'
                 )
 
-    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
-        return found.records, 'texts and hours'
+    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
+        return check.records, 'texts and hours'
 
 
 def _filled_slots(records: int, slots: int) -> int:
