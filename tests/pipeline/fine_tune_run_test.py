@@ -374,7 +374,7 @@ def test_an_adapter_without_its_guarantee_is_refused(folder: pathlib.Path) -> No
     for changed, said in (
         ({'epsilon_of_run': 0.1}, 'Expected the guarantee that the settings give'),
         ({'mechanism': {'seed': 1}}, 'as it was written'),
-        ({'schema': 'peft'}, 'Without it an adapter has no guarantee'),
+        ({'schema': 'peft'}, "schema with: value should be 'dp-corpus/adapter'"),
     ):
         card.write_text(json.dumps(text | changed))
         with pytest.raises(ValueError, match=said):
