@@ -71,17 +71,17 @@ def start(
     label_columns = _label_columns(settings['label_field'], settings['attributes'])
     _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
+    of_format = {name: settings[name] for name in _OF_FORMAT if settings[name] is not None}
+    place = Input(input=files, **of_format)
+    place.check_text_flags([files])
     places.check_local_files(files)
     console = terminal.console()
     off_screen.silence_libraries()
     from pipeline.run.record_rules import record_rules
     from transforms.read import Dialect, Header, check_input
 
-    of_format = {name: settings[name] for name in _OF_FORMAT if settings[name] is not None}
     text_field = settings['text_field']
     try:
-        place = Input(input=files, **of_format)
-        place.check_text_flags([files])
         fields = record_rules(place, 'example').fields
         header, unread = interview.header(files, fields.dialect, fields.table, text_field), None
     except ValueError as error:
