@@ -72,8 +72,8 @@ def start(
     _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
     of_format = {name: settings[name] for name in _OF_FORMAT if settings[name] is not None}
-    place = Input(input=files, **of_format)
-    place.check_text_flags([files])
+    of_text = {name: of_format[name] for name in ('delimiter', 'encoding', 'quoting') if name in of_format}
+    Input(**of_text).check_text_flags([files])
     places.check_local_files(files)
     console = terminal.console()
     off_screen.silence_libraries()
@@ -82,7 +82,7 @@ def start(
 
     text_field = settings['text_field']
     try:
-        fields = record_rules(place, 'example').fields
+        fields = record_rules(Input(input=files, **of_format), 'example').fields
         header, unread = interview.header(files, fields.dialect, fields.table, text_field), None
     except ValueError as error:
         if not yes:
