@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -53,14 +52,24 @@ class DrawPlan(beam.PTransform):
 
 
 def draw_plan(
-    true_counts: Sequence[int], work_dir: str, *, contexts_per_batch: int, **release: Any
+    true_counts: Sequence[int],
+    work_dir: str,
+    *,
+    labels: tuple[str | None, ...],
+    rho: float,
+    contexts_per_batch: int,
+    clustering: Clustering | None = None,
+    conditions: Conditions | None = None,
 ) -> BatchPlan:
     """`draw_plan_of` where each group gets the batches that its noisy count fills: prediction."""
     return draw_plan_of(
         true_counts,
         work_dir,
+        labels=labels,
+        rho=rho,
         batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
-        **release,
+        clustering=clustering,
+        conditions=conditions,
     )
 
 

@@ -82,6 +82,9 @@ class Place:
     gbek: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ('project', 'region'):
+            if not getattr(self, name):
+                raise ValueError(f'Expected a {name}, got {name}={getattr(self, name)!r}. Give --{name}.')
         if not _IMAGE.fullmatch(self.image):
             raise ValueError(
                 f'Expected an image with a tag or a digest, got image={self.image!r}. Give '

@@ -34,38 +34,38 @@ _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
 def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     """The method's facts for a report."""
-    settings = run.method
+    method = run.method
     return Voted(
         mechanism=run.params,
         releases=prepared.start_origin.releases,
         start=prepared.start_origin.given if prepared.start else None,
-        writes_texts=not isinstance(settings, RefineSettings),
-        has_structure=not isinstance(settings, RefineSettings) and settings.structure is not None,
+        writes_texts=not isinstance(method, RefineSettings),
+        has_structure=not isinstance(method, RefineSettings) and method.structure is not None,
     )
 
 
 def settings(run: VotingRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    settings, sizes = run.method, run.sizes
-    if isinstance(settings, RefineSettings):
+    method, sizes = run.method, run.sizes
+    if isinstance(method, RefineSettings):
         shown = report_settings.shown(run.config, SHOWN_OF_REFINING, run.params)
-        shown |= {'embedder': settings.shown_embedder, 'keep': run.examples}
-        uses_model = settings.embedder == 'decoder'
+        shown |= {'embedder': method.shown_embedder, 'keep': run.examples}
+        uses_model = method.embedder == 'decoder'
         if not run.input.attributes:
             del shown['attributes']
     else:
         shown = report_settings.shown(run.config, SHOWN, run.params)
         shown |= {
-            'embedder': settings.shown_embedder,
+            'embedder': method.shown_embedder,
             'candidates': sizes.candidates,
             'children': sizes.children,
             'unvoted': sizes.unvoted,
             'fresh_share': sizes.fresh_share,
             'shots': sizes.shots,
-            'temperature': settings.temperature or 1.0,
+            'temperature': method.temperature or 1.0,
         }
-        shown = report_settings.with_texts(shown, settings, run.input)
-        uses_model = settings.endpoint is None
+        shown = report_settings.with_texts(shown, method, run.input)
+        uses_model = method.endpoint is None
         if uses_model:
             del shown['endpoint_model']
     # The noise scale of the mechanism is the noise.

@@ -125,9 +125,12 @@ def _run(
     config: JobConfig[typing.Any],
     *,
     params: TextVoteParams,
+    sizes: Defaults,
+    examples: int,
     texts_per_label: tuple[int, ...],
     start: tuple[Candidate, ...],
-    **others: typing.Any,
+    begun: tuple[Begun, ...],
+    most_tokens: int,
 ) -> VotingRun:
     labels = config.input.label_values
     # A given list counts as a batch of each label.
@@ -143,8 +146,11 @@ def _run(
             contexts_rho=0.0,
         ),
         folders=RunFolders(work=(ROUNDS_FOLDER, EMBEDDINGS_FOLDER), output=(ROUNDS_FOLDER,)),
+        most_tokens=most_tokens,
+        begun=begun,
         params=params,
+        sizes=sizes,
         start=start,
+        examples=examples,
         texts_per_label=texts_per_label,
-        **others,
     )

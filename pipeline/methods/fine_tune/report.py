@@ -42,11 +42,11 @@ SHOWN = (
 
 def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
     """The method's facts for a report."""
-    settings, card = run.method, run.card
+    method, card = run.method, run.card
     label_mix: Literal['given', 'counted'] | None = None
-    if settings.label_mix:
+    if method.label_mix:
         label_mix = 'given'
-    elif run.params.label_mix_rho is not None and settings.writes_texts:
+    elif run.params.label_mix_rho is not None and method.writes_texts:
         label_mix = 'counted'
     is_warm = bool(prepared.warm_start) if card is None else card.warm_texts > 0
     origin = prepared.warm_origin if card is None else card.warm_start
@@ -54,38 +54,38 @@ def facts(run: TuningRun, prepared: TuningSettings) -> Tuned:
         mechanism=run.params,
         releases=origin.releases if card is None else card.handed_on(),
         trains=card is None,
-        writes_texts=settings.writes_texts,
+        writes_texts=method.writes_texts,
         label_mix=label_mix,
         warm_start=origin.given if is_warm else None,
-        has_structure=settings.structure is not None,
+        has_structure=method.structure is not None,
     )
 
 
 def settings(run: TuningRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    settings = run.method
+    method = run.method
     shown = report_settings.shown(run.config, SHOWN, run.params)
     left_out: list[str] = []
-    if not settings.writes_texts:
+    if not method.writes_texts:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
-    left_out.append('examples' if settings.examples is None else 'examples_per_label')
-    if settings.adapter is not None:
+    left_out.append('examples' if method.examples is None else 'examples_per_label')
+    if method.adapter is not None:
         # Settings of the training are on the adapter's card.
         left_out += released.TRAINING_SETTINGS
     else:
         left_out.append('full')  # it has no rank
-        shown['lora_rank'] = settings.rank
-        shown['learning_rate'] = settings.rate
-    if not settings.label_mix:
+        shown['lora_rank'] = method.rank
+        shown['learning_rate'] = method.rate
+    if not method.label_mix:
         left_out.append('label_mix')
-    if settings.warm_start is None:
+    if method.warm_start is None:
         left_out += ['warm_steps', 'warm_learning_rate']
-    elif settings.adapter is None:
-        shown['warm_learning_rate'] = settings.free_rate
+    elif method.adapter is None:
+        shown['warm_learning_rate'] = method.free_rate
     for name in left_out:
         shown.pop(name, None)
-    prompt = None if settings.reads_records else "the adapter's"
-    return report_settings.with_texts(shown, settings, run.input, prompt)
+    prompt = None if method.reads_records else "the adapter's"
+    return report_settings.with_texts(shown, method, run.input, prompt)
 
 
 def files(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyReport) -> Files:
@@ -115,16 +115,16 @@ def card(
     run: TuningRun, prepared: TuningSettings, factors: str, privacy_report: PrivacyReport
 ) -> AdapterCard:
     """The card of the adapter that a run trained, whose factors' file has this SHA-256."""
-    settings, entry = run.method, privacy_report.ledger
+    method, entry = run.method, privacy_report.ledger
     noisy = tuple(group.noisy_count for group in privacy_report.plan if group.noisy_count is not None)
     assert privacy_report.epsilon is not None  # every report of fine-tuning has one
-    prompt = {name: getattr(settings, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
+    prompt = {name: getattr(method, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
     return AdapterCard(
         run_id=run.run_id,
         dataset=None if entry is None else entry.dataset,
         run_number=None if entry is None else entry.run_number,
-        model=settings.model,
-        weights=checkpoint_digest(settings.checkpoint_path),
+        model=method.model,
+        weights=checkpoint_digest(method.checkpoint_path),
         lora_rank=prepared.lora_rank,
         factors=factors,
         epsilon=privacy_report.epsilon,

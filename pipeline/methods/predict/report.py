@@ -36,13 +36,13 @@ def facts(
     run: PredictionRun, prepared: GeneratorSettings, centers: Centers | None, plan: BatchPlan
 ) -> Predicted:
     """The method's facts for a report."""
-    settings, reference = run.method, prepared.reference
+    method, reference = run.method, prepared.reference
     of_reference: GivenReference | Literal['first round'] | None = None
     if reference is not None:
         of_reference = GivenReference(
-            size=settings.reference_size, digest=reference.digest, texts=reference.origin.given
+            size=method.reference_size, digest=reference.digest, texts=reference.origin.given
         )
-    elif settings.decoding_rounds == 2:
+    elif method.decoding_rounds == 2:
         of_reference = 'first round'
     card = None if prepared.adapter is None else prepared.adapter.card
     return Predicted(
@@ -55,39 +55,39 @@ def facts(
         cells=_cells(plan),
         reference=of_reference,
         adapter=None if card is None else card.factors,
-        has_structure=settings.structure is not None,
+        has_structure=method.structure is not None,
     )
 
 
 def settings(run: PredictionRun) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    settings = run.method
+    method = run.method
     shown = report_settings.shown(run.config, SHOWN, run.params)
-    if settings.strategy.takes_reference:
+    if method.strategy.takes_reference:
         shown['reference'] = (
             'given by the curator'
-            if settings.reference is not None
+            if method.reference is not None
             else 'the first round'
-            if settings.decoding_rounds == 2
+            if method.decoding_rounds == 2
             else 'the public prompt'
         )
-        shown['reference_rounds'] = settings.decoding_rounds
+        shown['reference_rounds'] = method.decoding_rounds
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del shown[name]
-    if not settings.condition_on:
+    if not method.condition_on:
         del shown['condition_on'], shown['condition_rho']
-    shown = report_settings.with_texts(shown, settings, run.input)
+    shown = report_settings.with_texts(shown, method, run.input)
     if run.params.is_individual and 'omega' in shown:
         shown['omega'] = run.params.omega
     if (card := run.adapter) is not None:
         shown |= _adapter_settings(card)
         shown['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
-    if settings.clusters is None:
+    if method.clusters is None:
         del shown['embedder'], shown['clustering_rho']
     else:
-        known = settings.embedder in EMBEDDERS
-        shown['embedder'] = settings.embedder if known else 'own MiniLM weights'
+        known = method.embedder in EMBEDDERS
+        shown['embedder'] = method.embedder if known else 'own MiniLM weights'
         del shown['count_rho']
     return shown
 

@@ -279,6 +279,7 @@ def test_no_key(tmp_path: pathlib.Path) -> None:
     assert RUN_KEY.encode() not in found.text and CANARY.encode() not in found.text
 
 
+@pytest.mark.first
 @pytest.mark.run
 def test_the_ledger_is_not_in_it(tmp_path: pathlib.Path) -> None:
     """Workers have no business with the ledger, and its URL names a host and a user."""
