@@ -143,7 +143,7 @@ def _refuse_unknown_names(config: pytest.Config, items: list[pytest.Item]) -> No
     known: set[str] = set().union(*map(_names, items))
     unknown = [
         name
-        for name in {**long_tests.REASONS, **long_tests.LONGEST}
+        for name in long_tests.LONGEST
         if name not in known
         and (name.partition('::')[0] in known or not (config.rootpath / name.partition('::')[0]).is_file())
     ]
@@ -255,7 +255,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fails a test, and a fixture that is its own, that took longer than a test may.
 
-    Those of tests/long_tests.py may.
+    Tests with the mark `run` or `heavy` may: `make check` leaves them out.
     """
     report = yield
     by_clock = item.stash[_TAKEN] = item.stash.get(_TAKEN, 0.0) + report.duration
@@ -268,13 +268,12 @@ def pytest_runtest_makereport(
             min(by_clock, of_processors) > _BUSY * _MOST_SECONDS + imports
             or by_clock > _BUSY * _MOST_WAITING_SECONDS + imports
         )
-        and not _names(item) & (long_tests.REASONS.keys() | long_tests.LONGEST.keys())
+        and not {'run', 'heavy'} & {mark.name for mark in item.iter_markers()}
     ):
         report.outcome = 'failed'
         report.longrepr = (
             f'Expected a test of {_MOST_SECONDS} seconds at most on quiet cores, got {by_clock:.1f} by the '
-            f'clock and {of_processors:.1f} of the processors. Give it less to prove, or add its reason to '
-            'tests/long_tests.py.'
+            f'clock and {of_processors:.1f} of the processors. Give it less to prove, or the mark `heavy`.'
         )
     return report
 
