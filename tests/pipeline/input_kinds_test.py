@@ -177,6 +177,7 @@ def arguments(command: str, folder: pathlib.Path, given: tuple[str, ...]) -> tup
         return ('refine', str(folder / f'corpus.{"csv" if headless else "jsonl"}'), *given, *REFINE, *output)
     return {
         'check': ('check', '--json', *given, *BUDGET),
+        'plan': ('plan', *given, *GENERATE),
         'generate': ('generate', *given, *GENERATE, *output),
     }[command]
 
