@@ -86,13 +86,13 @@ def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes
     def hours(work: Work) -> float | None:
         if not tokens.get(work):
             return 0.0
-        speed = known[work]
-        return None if speed is None else tokens[work] * speed.seconds_of_token / 3600
+        of_work = known[work]
+        return None if of_work is None else tokens[work] * of_work.seconds_of_token / 3600
 
     return Estimate(
         model=model,
         dtype=dtype,
-        device=next((speed.device for speed in known.values() if speed is not None), None),
+        device=next((each.device for each in known.values() if each is not None), None),
         training_hours=hours('training'),
         decoding_hours=hours('decoding'),
         memory_bytes=memory_bytes,

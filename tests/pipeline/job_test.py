@@ -775,8 +775,8 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
 def check_not_shown(run: JobConfig, numbers: Iterable[float], shown: str) -> None:
     """No number that depends on the records is in what is released or shown.
 
-    Numbers are compared to four significant digits, and those that three digits tell are left out: a page's
-    own numbers, such as an epsilon of 0.994, are what a share of a budget happens to be in one run of ten.
+    Numbers are compared to four significant digits. Those that three digits tell are left out: a page has
+    public ones of these, such as an epsilon of 0.994, which a share of a budget may happen to equal.
     """
     private = {f'{value:.4g}' for value in numbers if float(f'{value:.3g}') != float(f'{value:.4g}')}
     for name in RELEASED - {'data'}:
