@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import logging
+import operator
 import pathlib
 import shutil
 import traceback
@@ -18,6 +19,7 @@ import pytest
 
 from models.attributes import label_of
 from models.clustering.embedder import TfidfEmbedder
+from models.clustering.similarities import quantized
 from models.privacy import text_votes
 from models.privacy.grid import NoiseSource
 from models.privacy.report import RestrictedReport
@@ -33,6 +35,7 @@ from tests import completions_server
 from tests.documents import check_document
 from tests.launched import launch, report_of, rows_of
 from tests.models.finetuning import tiny
+from tests.oracles import text_votes as oracle
 from tests.samples import unpacked, write_rows
 from transforms import run_files
 from transforms.evolve import sample
@@ -117,6 +120,23 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
+def votes_by_definition(candidates: Sequence[str]) -> np.ndarray:
+    """Votes of `ROWS` on these texts before noise, a record at a time: `[label, candidate]` quanta."""
+    method = config(pathlib.Path()).method
+    embedder = method.embedder_settings(method).load_embedder()
+    vectors = quantized(embedder.embed(candidates)).astype(np.int64).tolist()
+    table = np.zeros((len(LABELS), len(candidates)), np.int64)
+    for row in ROWS:
+        (record,) = quantized(embedder.embed([row['text']])).astype(np.int64).tolist()
+        products = [sum(map(operator.mul, record, vector)) for vector in vectors]
+        # A record without a word that the embedder knows votes for nothing.
+        named = [oracle.nearest(products, 2)] if any(record) else []
+        cells = oracle.votes_of_unit(named, text_votes.QUANTA_PER_VOTE)
+        for candidate, quanta in cells.items():
+            table[LABELS.index(row['label']), candidate] += quanta
+    return table
+
+
 def open_ledger(folder: pathlib.Path) -> None:
     """A new ledger, in which no run is settled."""
     (folder / 'ledger.db').unlink(missing_ok=True)
@@ -138,17 +158,15 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
         'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'tokens', 'truncated', 'round',
         'noisy_votes', 'parents',
     }  # fmt: skip
-    # Records vote for texts of their own label's words: a share of 0.69 more of the votes than for others in
-    # 40 runs, with a standard deviation of 0.16, so that one run in 100,000 fails by chance. Exchanged labels
-    # would give as much less.
+    # Records vote for the texts nearest to them, in the row of their own label, and the noise is as wide as
+    # the report says: beyond six of its standard deviations lies one cell in 500 million.
     listed, votes = (
         json.loads((first / 'out' / 'rounds' / f'{name}-02.json').read_text())
         for name in ('candidates', 'votes')
     )
-    billing = [of['text'].split()[0] in WORDS['billing'] for of in listed['candidates']]
-    assert LABELS[0] == 'billing'
-    for_own = np.where(billing, 1, -1) * (np.array(votes['quanta'][0]) - votes['quanta'][1])
-    assert for_own.sum() > 0
+    exact = votes_by_definition([of['text'] for of in listed['candidates']])
+    quanta, bound = np.array(votes['quanta']), 6 * votes['noise_scale'] * text_votes.QUANTA_PER_VOTE
+    assert np.abs(quanta - exact).max() < bound < np.abs(quanta - exact[::-1]).max()
     assert {row['label_words'] for row in rows if row['label'] == 'billing'} == {'Billing'}
     assert all((row['round'] is None) == (row['noisy_votes'] is None) for row in rows)
     assert all(0 < row['tokens'] <= 40 and not row['truncated'] for row in rows)
