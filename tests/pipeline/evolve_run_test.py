@@ -158,8 +158,8 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
         'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'tokens', 'truncated', 'round',
         'noisy_votes', 'parents',
     }  # fmt: skip
-    # Records vote for the texts nearest to them, in the row of their own label. What a cell has beside that is
-    # noise, of which one draw in 500 million is beyond six standard deviations; that it is as wide as it
+    # Records vote for the texts nearest to them, in the row of their own label. What a cell has beside that
+    # is noise, of which one draw in 500 million is beyond six standard deviations; that it is as wide as it
     # should be is tested where it is drawn (tests/models/privacy/text_votes_test.py).
     listed, votes = (
         json.loads((first / 'out' / 'rounds' / f'{name}-02.json').read_text())
