@@ -1,4 +1,4 @@
-"""Errors of the request come at once: no command loads a heavy library before it has said them."""
+"""Errors of a request come before any heavy library is loaded, whose import takes seconds."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ ERRORS = {
     ('no-such-command',): 'No such command',
 }
 PROGRAM = """
-import json, sys, time
+import json, sys
 from pipeline import main
 said = []
 for arguments in json.loads(sys.argv[1]):
@@ -53,7 +53,7 @@ for arguments in json.loads(sys.argv[1]):
         said.append('no error')
     except Exception as error:
         said.append(getattr(error, 'format_message', lambda: str(error))())
-print(json.dumps({'said': said, 'modules': list(sys.modules), 'seconds': time.process_time()}))
+print(json.dumps({'said': said, 'modules': list(sys.modules)}))
 """
 
 
@@ -67,5 +67,3 @@ def test_no_error_of_a_request_waits_for_a_heavy_library() -> None:
         assert expected in said, (request, said)
     loaded = {name.split('.')[0] for name in found['modules']}
     assert 'typer' in loaded and loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
-    # Seconds of the processor, for all of them together: what others do on the machine does not count.
-    assert found['seconds'] < 3
