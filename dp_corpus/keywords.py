@@ -48,7 +48,7 @@ class _GenerateFineTuneRefineEvaluate(typing.TypedDict, total=False):
 
 
 class _Generate(typing.TypedDict, total=False):
-    method: typing.Literal['predict', 'fine-tune', 'evolve', 'refine'] | None
+    method: typing.Literal['predict', 'fine-tune', 'tune-refine', 'evolve', 'refine'] | None
     batch_size: int | None
     aggregate: typing.Literal['mean', 'median', 'difference'] | None
     clip_bound: float | None
@@ -83,8 +83,9 @@ class _Generate(typing.TypedDict, total=False):
     label_mix: Sequence[str] | None
     top_p: float | None
     top_k: int | None
-    rounds: int | None
     candidates: int | None
+    vote_share: float | None
+    rounds: int | None
     children: int | None
     unvoted: int | None
     fresh_share: float | None
@@ -134,8 +135,8 @@ class _GenerateFineTuneEvaluate(typing.TypedDict, total=False):
 
 class _GenerateRefine(typing.TypedDict, total=False):
     nearest: int | None
-    vote_noise: float | None
     form_share: float | None
+    vote_noise: float | None
     keep: int | None
     shards: int | None
 

@@ -68,6 +68,7 @@ _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
 app.command(context_settings=_TAKES_OPTIONS)(generate.predict)
 app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
+app.command(context_settings=_TAKES_OPTIONS)(generate.tune_refine)
 app.command(context_settings=_TAKES_OPTIONS)(generate.evolve)
 app.command(context_settings=_TAKES_OPTIONS)(generate.refine)
 app.command()(release.report)

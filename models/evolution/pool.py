@@ -52,11 +52,15 @@ def of(
         assert vectors_of_children is not None
         together = np.concatenate([together, vectors_of_children])
     fields = (
-        VoteField.of(generation.votes, generation.vectors, noise)
+        VoteField.of(
+            generation.votes, generation.vectors, noise, _asked(settings.labels, generation.candidates)
+        )
         for generation in generations
         if len(generation.candidates)
     )
-    expected = sum((field.at(together) for field in fields), np.zeros((len(settings.labels), len(together))))
+    asked = _asked(settings.labels, (*last.candidates, *children))
+    nothing = np.zeros((len(settings.labels), len(together)))
+    expected = sum((field.at(together, asked) for field in fields), nothing)
     totals = sum((generation.votes.sum(axis=1) for generation in generations), np.zeros(len(settings.labels)))
     # `label_scores` takes one table's noise: of T tables it is √T times as large.
     scores = label_scores(expected, totals, noise * math.sqrt(len(generations)))
@@ -74,3 +78,9 @@ def of(
         labels=labels_of(scores),
         totals=totals,
     )
+
+
+def _asked(labels: Sequence[str | None], candidates: Sequence[Candidate]) -> np.ndarray:
+    """The label that each text was asked for, as a place in the declared ones; −1 where none is known."""
+    asked = (-1 if each.label not in labels else labels.index(each.label) for each in candidates)
+    return np.fromiter(asked, np.int64, len(candidates))

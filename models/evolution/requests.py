@@ -73,8 +73,8 @@ def _shown(
     """(name, text) of the texts that each prompt of a label shows; none for the public prompt alone."""
     count = settings.samples_in(number)
     rows = None if text_pool is None else np.flatnonzero(text_pool.labels == group)
-    if text_pool is None or rows is None or not len(rows):
-        # No text of this label is there yet: its public prompt is asked once more.
+    if text_pool is None or rows is None or not len(rows) or not settings.shots:
+        # No text of this label is there yet, or prompts show none: the label's own is asked once more.
         return [()] * count
     after_the_last_vote = number > settings.params.rounds
     fresh = 0 if after_the_last_vote else round(settings.fresh_share * count)

@@ -26,31 +26,38 @@ _ROWS = 1024
 class VoteField:
     """The votes of each label as a smooth function of where a text lies: what noise of known scale leaves.
 
-    Row g of the votes is read as m + f(x) + noise of scale σ, with m the row's mean and f a Gaussian process
-    of covariance s² exp(−|x − x'|² / 2w²) (Rasmussen and Williams 2006, equations 2.25 and 5.8). s and w are
+    Row g of the votes is read as m + f(x) + noise of scale σ, with m a mean and f a Gaussian process of
+    covariance s² exp(−|x − x'|² / 2w²) (Rasmussen and Williams 2006, equations 2.25 and 5.8). s and w are
     the most likely ones of a grid, for each row by itself: a row that is mostly noise gets s near 0, and its
     counts shrink to their mean. It also gives an expected count to a text that nobody voted on.
 
+    A row has two means: of the texts whose prompt asked for its label, and of the others. What the first is
+    above the second is known far better than any one count, and says how well the source keeps to the labels
+    that it is asked for: see `shrunk_lead`.
+
     Attributes:
         embeddings: Of the N texts that were voted on, `[N, d]`, unit rows.
-        means: m of each row, `[G]`.
+        means: m of each row and the texts that were not asked for its label, `[G]`.
+        leads: What m is above that for the texts that were, `[G]`.
         weights: What the field adds up: f(x) = Σ_i weights[g, i] k_g(x, x_i), `[G, N]`.
         widths: w of each row, `[G]`.
     """
 
     embeddings: np.ndarray
     means: np.ndarray
+    leads: np.ndarray
     weights: np.ndarray
     widths: np.ndarray
 
     @classmethod
-    def of(cls, votes: np.ndarray, embeddings: np.ndarray, sigma: float) -> VoteField:
+    def of(cls, votes: np.ndarray, embeddings: np.ndarray, sigma: float, asked: np.ndarray) -> VoteField:
         """Fits a field.
 
         Args:
             votes: Noisy votes `[G, N]`.
             embeddings: `[N, d]`, unit rows, of the texts in the same order.
             sigma: Scale of the noise, in votes; positive.
+            asked: The label that the prompt of each text asked for, `[N]` places; −1 where none is known.
 
         Raises:
             ValueError: Shapes differ, or sigma is not positive.
@@ -63,7 +70,10 @@ class VoteField:
             )
         if not sigma > 0:
             raise ValueError(f'Expected sigma > 0, got sigma={sigma}. Give the scale of the noise.')
-        means = votes.mean(axis=1)
+        leads = shrunk_lead(votes, sigma, asked)
+        is_asked = asked == np.arange(len(votes))[:, None]
+        means = (votes - leads[:, None] * is_asked).mean(axis=1)
+        left = votes - means[:, None] - leads[:, None] * is_asked
         squares = _square_distances(embeddings, embeddings)
         best = np.full(len(votes), -np.inf)
         weights, widths = np.zeros_like(votes), np.full(len(votes), _WIDTHS[-1])
@@ -71,7 +81,7 @@ class VoteField:
         for width in _WIDTHS:
             values, vectors = np.linalg.eigh(np.exp(-squares / (2 * width**2)))
             values = np.maximum(values, 0)
-            rotated = (votes - means[:, None]) @ vectors  # [G, N]
+            rotated = left @ vectors  # [G, N]
             variances = strengths * values + sigma**2  # [S, N]
             likelihoods = -0.5 * (rotated**2 @ (1 / variances).T + np.log(variances).sum(axis=1))  # [G, S]
             for row, of_row in enumerate(likelihoods):
@@ -79,18 +89,49 @@ class VoteField:
                 if of_row[place] > best[row]:
                     best[row], widths[row] = of_row[place], width
                     weights[row] = vectors @ (strengths[place] * rotated[row] / variances[place])
-        return cls(np.asarray(embeddings), means, weights, widths)
+        return cls(np.asarray(embeddings), means, leads, weights, widths)
 
-    def at(self, embeddings: np.ndarray) -> np.ndarray:
-        """Expected votes `[G, M]` of texts with these embeddings `[M, d]`, also of ones never voted on."""
+    def at(self, embeddings: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        """Expected votes `[G, M]` of texts with these embeddings `[M, d]`, also of ones never voted on.
+
+        `asked` is the label that the prompt of each asked for, `[M]` places; −1 where none is known.
+        """
         expected = np.empty((len(self.means), len(embeddings)))
         for first in range(0, len(embeddings), _ROWS):
             rows = slice(first, first + _ROWS)
             squares = _square_distances(embeddings[rows], self.embeddings)
             for label, width in enumerate(self.widths):
                 kernel = np.exp(-squares / (2 * width**2))
-                expected[label, rows] = self.means[label] + kernel @ self.weights[label]
+                expected[label, rows] = (
+                    self.means[label]
+                    + self.leads[label] * (asked[rows] == label)
+                    + kernel @ self.weights[label]
+                )
         return expected
+
+
+def shrunk_lead(votes: np.ndarray, sigma: float, asked: np.ndarray) -> np.ndarray:
+    """The lead in votes of a label of texts whose prompt asked for it, `[G]`: what noise leaves of it.
+
+    The difference of two means has the variance v = σ² (1/n + 1/(N − n)), n the texts that were asked for,
+    and is multiplied by (1 − v/difference²)₊ (James and Stein 1961). It is 0 where all texts or none were
+    asked for the label.
+
+    Args:
+        votes: Noisy votes `[G, N]`.
+        sigma: Scale of the noise, in votes.
+        asked: `[N]` places of labels, −1 for none.
+    """
+    leads = np.zeros(len(votes))
+    for label, row in enumerate(votes):
+        is_asked = asked == label
+        number = int(is_asked.sum())
+        if 0 < number < len(row):
+            difference = row[is_asked].mean() - row[~is_asked].mean()
+            variance = sigma**2 * (1 / number + 1 / (len(row) - number))
+            if difference**2 > variance:
+                leads[label] = difference * (1 - variance / difference**2)
+    return leads
 
 
 def _square_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:

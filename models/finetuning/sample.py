@@ -72,9 +72,8 @@ def _example(batch: PlannedTexts, index: int, sampled: SampledText | None) -> Tu
 
 
 def _sampler_settings(settings: TuningSettings) -> SamplerSettings:
-    writer = settings.writer()
     model = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ModelSettings)}
-    model['max_prompt_tokens'] = max(len(writer.public_prompt(label)) for label in settings.labels)
+    model['max_prompt_tokens'] = settings.longest_instruction
     return SamplerSettings(
         **model,
         max_example_tokens=settings.max_example_tokens,

@@ -94,6 +94,12 @@ class TuningSettings(ModelSettings):
         return label_mix.texts_of_counts(wanted, plan.noisy_counts)
 
     @property
+    def longest_instruction(self) -> int:
+        """Tokens of the longest instruction of a label; needs the tokenizer."""
+        writer = self.writer()
+        return max(len(writer.public_prompt(label)) for label in self.labels)
+
+    @property
     def sampled_together(self) -> int:
         """Texts of a planned batch."""
         return self.texts_together or self.micro_batch_size

@@ -1,5 +1,7 @@
 """The one table of sources: which settings lead to which."""
 
+from typing import Any
+
 from models import extras
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.settings import SamplerSettings
@@ -8,8 +10,12 @@ from models.sampling.source import TextSource
 SourceSettings = SamplerSettings | EndpointSettings
 
 
-def load_source(settings: SourceSettings) -> TextSource:
+def load_source(settings: SourceSettings, adapter: Any | None = None) -> TextSource:
     """The source of some settings, loaded.
+
+    Args:
+        settings: Of the source.
+        adapter: The arrays of the adapter that they name; None where they name none.
 
     Raises:
         FileNotFoundError: A file of the model is not there.
@@ -21,4 +27,4 @@ def load_source(settings: SourceSettings) -> TextSource:
     extras.need(extras.GEMMA, use=f'model={settings.model!r}')
     from models.sampling.decoder_source import DecoderSource
 
-    return DecoderSource(settings)
+    return DecoderSource(settings, adapter)

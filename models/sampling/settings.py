@@ -7,6 +7,21 @@ from models.prompts import PromptWriter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AdapterFile:
+    """The adapter that is added to the model. Public, picklable.
+
+    Attributes:
+        folder: The folder with its file.
+        rank: Rank of its factors; None for a difference of all weights.
+        sha256: Digest of its file, in hexadecimal; None of one that the run itself trains first.
+    """
+
+    folder: str
+    rank: int | None
+    sha256: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplerSettings(ModelSettings):
     """All of it public, picklable.
 
@@ -18,6 +33,7 @@ class SamplerSettings(ModelSettings):
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that the nucleus is taken of; None for all.
         rows: Texts that are sampled together; rounded up to a multiple that rows need to be independent.
+        adapter: The adapter that texts are sampled with; None for the model alone.
     """
 
     max_example_tokens: int
@@ -26,6 +42,7 @@ class SamplerSettings(ModelSettings):
     top_p: float = 0.95
     top_k: int | None = None
     rows: int = 64
+    adapter: AdapterFile | None = None
 
     def __post_init__(self) -> None:
         for name in ('max_prompt_tokens', 'max_example_tokens', 'rows'):

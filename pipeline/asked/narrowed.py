@@ -7,6 +7,7 @@ from pipeline.asked.config import METHOD, Setting, read_config, settings_of
 from pipeline.methods.evolve import settings as evolve
 from pipeline.methods.fine_tune import settings as fine_tune
 from pipeline.methods.predict import settings as predict
+from pipeline.methods.tune_refine import settings as tune_refine
 from pipeline.settings.job_config import JobConfig
 
 
@@ -19,6 +20,7 @@ def _without(method: str, names: Collection[str] = ()) -> dict[str, Setting]:
 PREDICTING = _without(predict.NAME)
 EVOLVING = _without(evolve.NAME)
 TRAINING = _without(fine_tune.NAME, fine_tune.OF_TEXTS)
+TUNING_AND_VOTING = _without(tune_refine.NAME)
 REFINING = _without(evolve.REFINE, ('corpus',))
 
 

@@ -1,4 +1,4 @@
-"""`dp-corpus generate`, `predict`, `evolve`, `fine-tune` and `refine`: the commands that run the job."""
+"""`dp-corpus generate` and the commands of one method each: those that run the job."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +92,17 @@ fine_tune = _narrowed(
     OUTPUT[/bold] samples as many as anyone likes, without a record and for free. Options of Beam
     follow after a bare [bold]--[/bold]. The same command again resumes a run that died, and spends
     nothing twice.
+    """,
+)
+tune_refine = _narrowed(
+    'tune_refine',
+    narrowed.TUNING_AND_VOTING,
+    functools.partial(narrowed.of_method, 'tune-refine', narrowed.TUNING_AND_VOTING),
+    """Train an adapter with DP-SGD, then let records vote on its texts: records in, a corpus out.
+
+    Example: [bold]dp-corpus tune-refine --input notes.csv --records 10000 --epsilon 1 --output corpus[/bold]
+
+    It is [bold]generate --method tune-refine[/bold] with the flags of this method alone.
     """,
 )
 

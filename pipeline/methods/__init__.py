@@ -8,6 +8,7 @@ from pipeline.methods.fine_tune.method import FineTuning
 from pipeline.methods.method import Method
 from pipeline.methods.predict.method import PrivatePrediction
 from pipeline.methods.solved import Run
+from pipeline.methods.tune_refine.method import TuneRefine
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from transforms.places import split_patterns, with_absolute_path
@@ -74,5 +75,6 @@ def _absolute(path: str) -> str:
 
 register(PrivatePrediction())
 register(FineTuning())
+register(TuneRefine())
 register(Evolution())
 register(Refine())

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
+from models.finetuning.adapter import AdapterCard
+from models.privacy import numbers
 from models.privacy.report import BatchFacts, Described, PrivacyReport, words
 from models.records import BatchId, Record
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
@@ -91,6 +93,18 @@ def delta_warning(run: Run[Any]) -> tuple[str, ...]:
         return ()
     many = 'users' if run.budget.unit == 'user' else 'records'
     return (words.macro('delta_relation', delta, units, 'declared', many),)
+
+
+def adapter_warning(run: Run[Any], card: AdapterCard | None) -> tuple[str, ...]:
+    """A warning of an adapter's cost, where no ledger adds it to what a run costs; nothing without one."""
+    if card is None or (card.dataset is not None and card.dataset == run.budget.dataset):
+        return ()
+    charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
+    return (
+        f'The adapter was trained by the run {card.run_id!r}, charged {charged}, at ε = '
+        f'{numbers.format_up(card.epsilon)} and δ = {numbers.format_exact(card.delta)}. Unless its records '
+        'are others than these, that comes on top of what this run costs, and nothing here adds it up.',
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from models.privacy.gradients import TuningParams
 from models.privacy.params import MechanismParams
 from models.privacy.report import composition
 from models.privacy.text_votes import TextVoteParams
+from models.privacy.tuned_votes import TunedVotesParams
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -28,6 +29,8 @@ def plots(privacy_report: report.PrivacyReport) -> list[Plot]:
         sizes.append(sizes_plot(privacy_report))
     match privacy_report.method:
         case report.Tuned(mechanism=params):
+            return [tuning_plot(privacy_report, params), *sizes]
+        case report.TunedVoted(mechanism=params):
             return [tuning_plot(privacy_report, params), *sizes]
         case report.Voted(mechanism=params):
             return [budget_plot(privacy_report), rounds_plot(privacy_report, params), *sizes]
@@ -93,7 +96,7 @@ def epsilon_plot(privacy_report: report.PrivacyReport, params: MechanismParams) 
     )
 
 
-def tuning_plot(privacy_report: report.PrivacyReport, params: TuningParams) -> Plot:
+def tuning_plot(privacy_report: report.PrivacyReport, params: TuningParams | TunedVotesParams) -> Plot:
     """epsilon against the number of steps, with the run's marked."""
     steps = params.tuning_steps
     others = {max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps}

@@ -22,6 +22,7 @@ from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import VotingPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.predict.plan import PredictionPlan
+from pipeline.methods.tune_refine.plan import TunedVotingPlan
 from pipeline.schemas.documents import DOCUMENTS, SUFFIX, names
 from pipeline.schemas.ledger import Export
 
@@ -45,7 +46,7 @@ _ROOTS: Mapping[str, Any] = {
     'adapter': adapter.AdapterCard,
     'ledger': Export,
     'evaluation': evaluation.Evaluation,
-    'plan': PredictionPlan | TuningPlan | VotingPlan,
+    'plan': PredictionPlan | TuningPlan | TunedVotingPlan | VotingPlan,
     'failure': Failure,
 }
 # Keys that stand before those of the type.

@@ -32,18 +32,13 @@ def minilm_is_installed() -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextVotes(panel.Panel):
-    """Settings of votes on texts, and of their cost."""
+class Likeness(panel.Panel):
+    """Settings of what a record votes for: which texts are like it."""
 
     nearest: int | None = _setting(
         'k: a record votes for the k texts that it is most like, 1/sqrt(k) each. The price is the same for '
         'any k. Default: from the declared records, the texts of a round and the noise.',
         None,
-    )
-    vote_noise: float | None = _setting(
-        'Scale of the noise on each count, in votes. Default: the least for --epsilon.',
-        None,
-        instead_of='epsilon',
     )
     embedder: str = _setting(
         EMBEDDER_HELP,
@@ -59,7 +54,6 @@ class TextVotes(panel.Panel):
 
     def check(self) -> None:
         self._check_positive('nearest')
-        self._check_finite('vote_noise')
         if not 0 <= self.form_share < 1:
             raise ValueError(
                 f'Expected 0 <= form_share < 1, got form_share={self.form_share!r}. Give 0.25, say, or 0 for '
@@ -107,14 +101,32 @@ class TextVotes(panel.Panel):
             form_share=self.form_share,
         )
 
-    def check_votes(self, declared: Input, budget: Budget) -> None:
-        """Refuses noise that is given twice or not at all, and units that are not declared."""
-        budget.check_either('vote_noise', self.vote_noise)
+    def check_declared(self, declared: Input) -> None:
+        """Refuses a run without a declared number of units."""
         if declared.records is None:
             raise ValueError(
                 'Expected a declared number of units for votes on texts, got records=None. Give --records N '
                 '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextVotes(Likeness):
+    """Settings of votes on texts, and of their cost."""
+
+    vote_noise: float | None = _setting(
+        'Scale of the noise on each count, in votes. Default: the least for --epsilon.',
+        None,
+        instead_of='epsilon',
+    )
+
+    def check(self) -> None:
+        self._check_finite('vote_noise')
+
+    def check_votes(self, declared: Input, budget: Budget) -> None:
+        """Refuses noise that is given twice or not at all, and units that are not declared."""
+        budget.check_either('vote_noise', self.vote_noise)
+        self.check_declared(declared)
 
     def vote_params(self, rounds: int, nearest: int, budget: Budget, delta: float) -> TextVoteParams:
         """The mechanism, with the noise solved for where epsilon was given."""

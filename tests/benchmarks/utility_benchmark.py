@@ -16,9 +16,7 @@ the difference, `difference` charges every context the worst case; in `individua
 it gives, `individual-rounds` has what a first round released as reference, `individual-clusters` clusters
 besides, and `individual-reference` the public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50
 texts of each label, which are free.
-`fine-tune-refine` trains the same with most of the ε, samples 2,000 texts of the adapter and lets records
-vote for 500 of them: together of the row's ε by the distributions of their losses, which the row computes
-from both reports. `samples` are the scores of the 2,000.
+`tune-refine` is the method of that name with its defaults: 15 steps of 128, and 500 of 2,000 texts.
 `evolve` has votes on whole texts, and 200 of them; give it all records (`--limit 8000`).
 
 Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic
@@ -51,7 +49,6 @@ from typing import Any
 
 from pyarrow import dataset
 
-from models.privacy.report import PrivacyReport, composition
 from pipeline.evaluation import asked, measures
 from pipeline.evaluation.settings import EvaluationSettings
 from tests.benchmarks import real_records
@@ -81,7 +78,7 @@ ROWS = {
     'individual-clusters': [*INDIVIDUAL, '--reference-rounds', '2', *CLUSTERS],
     'individual-reference': INDIVIDUAL,
     'fine-tune': [],
-    'fine-tune-refine': [],
+    'tune-refine': [],
     'evolve': [],
 }
 # DP-SGD in place of votes: 30 steps are what two cores do in an hour or less.
@@ -96,11 +93,14 @@ EVOLVE = [
 ]  # fmt: skip
 # Room for three texts, which are cut where they are long: whole ones leave their children less variety.
 EVOLVE_PROMPT_TOKENS = 112
-# By ε, those of training and votes in `fine-tune-refine`: for TREC's 5,452 records in 30 steps of 64.
-SHARED_EPSILON = {1.0: ('0.92', '0.5'), 3.0: ('2.87', '1')}
-SAMPLED, KEPT = 2_000, 500
+# Training, then votes on what it gave, with the defaults.
+TUNE_REFINE = [
+    '--method', 'tune-refine', '--model', 'gemma3-270m', '--embedder', 'minilm', '--max-example-tokens', '64',
+]  # fmt: skip
+# Texts that go through a language model for MAUVE.
+JUDGED_BY_DECODER = 500
 # Flags of the rows in which no batch of contexts votes on tokens.
-OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'fine-tune-refine': FINE_TUNE, 'evolve': EVOLVE}
+OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'tune-refine': TUNE_REFINE, 'evolve': EVOLVE}
 WITHOUT_RECORDS = ('public', 'reference')
 # Records that judges of labels are trained on, and held-out ones.
 JUDGED_BY, TESTED_ON = 2_000, 1_000
@@ -195,13 +195,11 @@ def share_silent(spending: dict[str, Any], contexts: dict[str, int]) -> float | 
     return 1 - sum(batch['last_voters'] for batch in batches.values()) / total if total else None
 
 
-def scores(
-    folder: pathlib.Path, data: Dataset, public: pathlib.Path | None, name: str = 'corpus'
-) -> dict[str, list[float | None]]:
-    """Figures of `dp-corpus evaluate` on a corpus in a folder and their standard errors, by name."""
+def scores(folder: pathlib.Path, data: Dataset, public: pathlib.Path | None) -> dict[str, list[float | None]]:
+    """Figures of `dp-corpus evaluate` on the corpus in a folder and their standard errors, by name."""
     records = sample(data.train(), data.labels, JUDGED_BY)
     held_out = sample(sample(data.held_out(), data.labels)[REFERENCE_TEXTS:], data.labels, TESTED_ON)
-    corpora = [(name, str(folder / name))]
+    corpora = [('corpus', str(folder / 'corpus'))]
     settings = EvaluationSettings(
         only=('use', 'labels', 'mauve'),
         records=_write(folder / 'judge.csv', records),
@@ -214,8 +212,8 @@ def scores(
     by_decoder = dataclasses.replace(
         settings,
         only=('mauve',),
-        records=_write(folder / 'judge_by_decoder.csv', sample(records, data.labels, KEPT)),
-        test=_write(folder / 'held_out_by_decoder.csv', sample(held_out, data.labels, KEPT)),
+        records=_write(folder / 'judge_by_decoder.csv', sample(records, data.labels, JUDGED_BY_DECODER)),
+        test=_write(folder / 'held_out_by_decoder.csv', sample(held_out, data.labels, JUDGED_BY_DECODER)),
         embedder='decoder',
         embedder_model='gemma3-270m',
     )
@@ -234,16 +232,13 @@ def scores(
     return found
 
 
-def generate(
-    folder: pathlib.Path, arguments: list[str], *, command: str = 'generate', name: str = 'corpus'
-) -> dict[str, float]:
-    """Runs one job, or the rest of one, which writes a folder of this name, and measures it from outside."""
-    own = '' if name == 'corpus' else f'{name}-'
-    finished = folder / f'{own}measured.json'
+def generate(folder: pathlib.Path, arguments: list[str]) -> dict[str, float]:
+    """Runs the job, or the rest of one, and measures it from outside."""
+    finished = folder / 'measured.json'
     if finished.exists():
         return dict(json.loads(finished.read_text()))
-    line = [sys.executable, '-m', 'pipeline.main', command, *arguments, '--output', str(folder / name),
-            '--work-dir', str(folder / f'{own}curator'), '--quiet']  # fmt: skip
+    line = [sys.executable, '-m', 'pipeline.main', 'generate', *arguments, '--output', str(folder / 'corpus'),
+            '--work-dir', str(folder / 'curator'), '--quiet']  # fmt: skip
     started = time.monotonic()
     subprocess.run(line, check=True, env=os.environ)
     measured = {
@@ -254,49 +249,6 @@ def generate(
     return measured
 
 
-def generate_refined(
-    folder: pathlib.Path, tuning: list[str], data: Dataset, records: int, delta: float | None, epsilon: str
-) -> dict[str, float]:
-    """Trains, samples 2,000 texts of the adapter as `samples`, and lets records vote for 500 of them.
-
-    Args:
-        folder: Folder of the row; it has the records.
-        tuning: Flags of training.
-        data: The public description of the records.
-        records: Their number.
-        delta: See `flags`.
-        epsilon: Epsilon of the votes.
-    """
-    tuned = generate(folder, tuning, name='tuned')
-    sampled = generate(
-        folder,
-        ['--adapter', str(folder / 'tuned'), '--model', 'gemma3-270m', '--micro-batch-size', '64',
-         '--examples-per-label', str(-(-SAMPLED // len(data.labels)))],
-        name='samples',
-    )  # fmt: skip
-    refined = generate(
-        folder,
-        [str(folder / 'samples'), '--input', str(folder / 'records.csv'), '--text-field', 'text',
-         '--label-field', 'label', *declared(data, records, delta), '--records', str(records),
-         '--epsilon', epsilon, '--keep', str(KEPT), '--embedder', 'minilm'],
-        command='refine',
-    )  # fmt: skip
-    of_all = (tuned, sampled, refined)
-    return {
-        'seconds': round(sum(each['seconds'] for each in of_all), 1),
-        'peak_gigabytes': max(each['peak_gigabytes'] for each in of_all),
-    }
-
-
-def epsilon_together(folder: pathlib.Path) -> float:
-    """ε of the adapter and of the votes on its samples together, at their δ, from what both reports state."""
-    tuned, refined = (
-        PrivacyReport.from_json((folder / name / 'privacy_report.json').read_text())
-        for name in ('tuned', 'corpus')
-    )
-    return composition.epsilon_together([tuned.method.costs, refined.method.costs], refined.delta)
-
-
 def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
     """One row: the job, and what its corpus is worth."""
     name, row = args.data, args.row
@@ -305,27 +257,17 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
     records = sample(data.train(), data.labels, args.limit, args.seed)
     public = sample(data.held_out(), data.labels)[:REFERENCE_TEXTS]
     folder.mkdir(parents=True, exist_ok=True)
-    is_refined = row == 'fine-tune-refine'
-    if is_refined and args.epsilon not in SHARED_EPSILON:
-        raise ValueError(
-            f'Expected an epsilon that is shared between training and votes, got epsilon={args.epsilon}. '
-            f'Choose from {", ".join(map(str, SHARED_EPSILON))}.'
-        )
-    of_training, of_votes = SHARED_EPSILON[args.epsilon] if is_refined else (args.epsilon, None)
     arguments = flags(
         data,
         row,
         records,
         public,
         folder,
-        epsilon=float(of_training),
+        epsilon=args.epsilon,
         delta=args.delta,
         max_batch_tokens=args.max_batch_tokens,
     )
-    if of_votes is None:
-        measured = generate(folder, [*arguments, *extra])
-    else:
-        measured = generate_refined(folder, [*arguments, *extra], data, len(records), args.delta, of_votes)
+    measured = generate(folder, [*arguments, *extra])
     report = json.loads((folder / 'corpus' / 'privacy_report.json').read_text())
     restricted = json.loads((folder / 'curator' / 'restricted_report.json').read_text())
     mechanism, spending = report['method']['mechanism'], restricted.get('spending')
@@ -348,7 +290,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         'seed': args.seed,
         'records': len(records),
         'epsilon_asked': args.epsilon,
-        'epsilon': 0.0 if empty else epsilon_together(folder) if is_refined else report['epsilon'],
+        'epsilon': 0.0 if empty else report['epsilon'],
         'delta': report['delta'],
         'settings': {key: value for key, value in mechanism.items() if value is not None},
         'batches': batches,
@@ -362,7 +304,6 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         else share_silent(spending, restricted['contexts_per_batch']),
         **measured,
         'scores': found,
-        'samples_scores': scores(folder, data, None, 'samples') if is_refined else None,
         'samples': [
             {'label': label, 'text': text}
             for of_labels in itertools.zip_longest(*complete.values())

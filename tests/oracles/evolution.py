@@ -40,6 +40,17 @@ def vote_field(
     ]
 
 
+def shrunk_lead(votes: Sequence[float], is_asked: Sequence[bool], sigma: float) -> float:
+    """The lead of some texts' mean over the others', by the positive part of James and Stein's estimator."""
+    asked = [vote for vote, one in zip(votes, is_asked, strict=True) if one]
+    others = [vote for vote, one in zip(votes, is_asked, strict=True) if not one]
+    if not asked or not others:
+        return 0.0
+    lead = math.fsum(asked) / len(asked) - math.fsum(others) / len(others)
+    variance = sigma**2 / len(asked) + sigma**2 / len(others)
+    return lead - variance / lead if lead**2 > variance else 0.0
+
+
 def log_likelihood(
     votes: Sequence[float], embeddings: np.ndarray, *, sigma: float, width: float, strength: float
 ) -> float:

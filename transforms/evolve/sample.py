@@ -12,6 +12,7 @@ from models.evolution.requests import Asked
 from models.sampling.loading import SourceSettings, load_source
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
+from transforms.adapters import read_adapter
 from transforms.batch_files import batch_path, write_batch
 from transforms.durable import read_key
 from transforms.together import TOGETHER, Together
@@ -35,8 +36,9 @@ def to_element(asked: Asked) -> BatchOfRequests:
 class SampleBatch(Together[_Batch, str]):
     """A batch of requests -> its name, once its texts are written; loads the source once per process.
 
-    Requests hold labels and released texts. No record is within reach: this step has no private input but
-    the run key, from which the randomness of each text is drawn. A text is the same whatever is beside it.
+    Requests hold labels and released texts, and an adapter is an output of DP-SGD. No record is within reach:
+    this step has no private input but the run key, from which the randomness of each text is drawn. A text is
+    the same whatever is beside it.
     """
 
     def __init__(self, settings: SourceSettings, work_dir: str, doing: str) -> None:
@@ -73,7 +75,10 @@ class SampleBatch(Together[_Batch, str]):
 
     def _load(self) -> TextSource:
         activity.report(activity.Activity('Loading the model'))
-        return load_source(self._settings)
+        settings, adapter = self._settings, None
+        if isinstance(settings, SamplerSettings) and settings.adapter is not None:
+            adapter = read_adapter(settings.adapter, settings.model)
+        return load_source(settings, adapter)
 
 
 def _row(request: Request, answer: SampledText | None, parents: list[str]) -> dict[str, Any]:

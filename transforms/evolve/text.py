@@ -37,6 +37,7 @@ class EvolveText(beam.PTransform):
         shards: Shares in which the units are embedded and vote: public.
         text_limit: Number of characters of a record that are embedded; None for all.
         accelerator: Resources that sampling asks of the engine, as Dataflow writes it.
+        after: The single element that the first list waits for: a trained adapter, say. None for nothing.
     """
 
     settings: EvolutionSettings
@@ -44,6 +45,7 @@ class EvolveText(beam.PTransform):
     shards: int = 1
     text_limit: int | None = None
     accelerator: str | None = None
+    after: beam.PCollection | None = None
 
     # Beam has no type hint for four outputs, and warns about annotations of them.
     @beam.typehints.no_annotations
@@ -68,7 +70,10 @@ class EvolveText(beam.PTransform):
             settings.embedder, settings.labels, self.work_dir, self.shards
         )
         # done: the number of the last round that is finished
-        done = root | 'Begin' >> beam.Create([0], reshuffle=False)
+        if self.after is None:
+            done = root | 'Begin' >> beam.Create([0], reshuffle=False)
+        else:
+            done = self.after | 'Begin' >> beam.Map(lambda _: 0).with_output_types(int)
         for number in range(1, settings.params.rounds + 1):
             listed = done | f'Round{number}' >> self._list(number)
             done = embedded | f'Votes{number}' >> Vote(settings, self.work_dir, number, listed)

@@ -2,6 +2,6 @@
 
 from transforms.finetune.columns import COLUMNS
 from transforms.finetune.label_mix import DrawLabelMix
-from transforms.finetune.text import FineTuneText
+from transforms.finetune.text import FineTuneText, TrainText
 
-__all__ = ['COLUMNS', 'DrawLabelMix', 'FineTuneText']
+__all__ = ['COLUMNS', 'DrawLabelMix', 'FineTuneText', 'TrainText']

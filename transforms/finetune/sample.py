@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.utils import shared
 
 from models import activity
-from models.finetuning import adapter as adapters
 from models.finetuning.sample import PlannedTexts, TextSampler
 from models.finetuning.settings import TuningSettings
 from models.records import BatchId, TunedExample
+from models.sampling.settings import AdapterFile
+from transforms.adapters import read_adapter
 from transforms.batch_files import read_batch, write_batch
-from transforms.durable import read_file, read_key
-from transforms.run_files import ADAPTER_TENSORS
+from transforms.durable import read_key
 from transforms.together import Together
 
 
@@ -22,14 +21,9 @@ def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSam
     Raises:
         ValueError: The adapter is another one.
     """
-    data = read_file(FileSystems.join(folder, ADAPTER_TENSORS))
-    if (digest := adapters.digest(data)) != trained:
-        raise ValueError(
-            f'Expected the adapter that was trained, got SHA-256 {digest}, not {trained}. Restore '
-            f'{ADAPTER_TENSORS}, or start a new run.'
-        )
     activity.report(activity.Activity('Loading the model'))
-    return TextSampler(settings, adapters.from_bytes(data, settings.model, settings.lora_rank))
+    file = AdapterFile(folder=folder, rank=settings.lora_rank, sha256=trained)
+    return TextSampler(settings, read_adapter(file, settings.model))
 
 
 class SampleTexts(Together[PlannedTexts, TunedExample]):

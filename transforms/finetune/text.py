@@ -63,23 +63,14 @@ class FineTuneText(beam.PTransform):
     ]:
         root = records.pipeline
         # units: (unit hash, label, [text]), private
-        units = records | 'Select' >> SelectUnits(
-            self.settings.labels,
-            self.work_dir,
-            of_users=self.settings.params.unit == 'user',
-            k=self.settings.params.examples_per_context,
-            text_limit=self.text_limit,
-        )
+        units = records | 'Select' >> _select(self.settings, self.work_dir, self.text_limit)
         once = root | 'Once' >> beam.Create([None], reshuffle=False)
         if self.adapter is None:
             if self.settings.params.label_mix_rho is not None:
                 # The noisy counts are written before the first step of training.
                 once |= 'AfterCounts' >> beam.Map(_after, beam.pvalue.AsSingleton(self.plan))
-            train = beam.ParDo(TrainAdapter(self.settings, self.work_dir), beam.pvalue.AsIter(units))
-            if self.accelerator is not None:
-                train.with_resource_hints(accelerator=self.accelerator)
             # trained: SHA-256 of the factors, once they are written
-            trained = once | 'Train' >> train.with_output_types(str)
+            trained = once | 'Train' >> _train(units, self.settings, self.work_dir, self.accelerator)
         else:
             trained = once | 'Released' >> beam.Map(_digest_of, self.adapter).with_output_types(str)
         sizes = units | 'Units' >> CountUnits(self.settings.labels)
@@ -114,6 +105,46 @@ class FineTuneText(beam.PTransform):
             | 'Sample' >> sample.with_output_types(TunedExample)
             | 'KeepExamples' >> beam.Reshuffle()
         )
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class TrainText(beam.PTransform):
+    """Records -> SHA-256 of the adapter that they train, once it is written to the work directory.
+
+    Attributes:
+        text_limit: Number of characters of a text that training can use.
+        accelerator: Resources that training asks of the engine, as Dataflow writes it.
+    """
+
+    settings: TuningSettings
+    work_dir: str
+    text_limit: int | None = None
+    accelerator: str | None = None
+
+    def expand(self, records: beam.PCollection[Record]) -> beam.PCollection[str]:
+        # units: (unit hash, label, [text]), private
+        units = records | 'Select' >> _select(self.settings, self.work_dir, self.text_limit)
+        once = records.pipeline | 'Once' >> beam.Create([None], reshuffle=False)
+        return once | 'Train' >> _train(units, self.settings, self.work_dir, self.accelerator)
+
+
+def _select(settings: TuningSettings, work_dir: str, text_limit: int | None) -> SelectUnits:
+    return SelectUnits(
+        settings.labels,
+        work_dir,
+        of_users=settings.params.unit == 'user',
+        k=settings.params.examples_per_context,
+        text_limit=text_limit,
+    )
+
+
+def _train(
+    units: beam.PCollection, settings: TuningSettings, work_dir: str, accelerator: str | None
+) -> beam.ParDo:
+    train = beam.ParDo(TrainAdapter(settings, work_dir), beam.pvalue.AsIter(units))
+    if accelerator is not None:
+        train.with_resource_hints(accelerator=accelerator)
+    return train.with_output_types(str)
 
 
 def _after(once: None, _: BatchPlan) -> None:

@@ -123,8 +123,18 @@ def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float
     if all(is_as_gaussian(leaf) for leaf, _ in ordered):
         rho = rho_of_gaussians(ordered)
         return by_curves if rho is None else min(by_curves, normal_pair.epsilon_from_gaussian(rho, delta))
-    epsilon = _epsilon_of_leaves(ordered, delta, max(_INTERVAL, _SHARE * by_curves))
+    epsilon = _epsilon_of_leaves(ordered, delta, _interval(by_curves))
     return by_curves if epsilon is None else min(by_curves, epsilon)
+
+
+def interval_of_events(released: Iterable[events.DpEvent], delta: float) -> float | None:
+    """Distance between two losses in `epsilon_of_events`; None for that of the library."""
+    interval = _interval(run_cost.compose(map(run_cost.curve_of, released)).epsilon(delta))
+    return None if interval == _INTERVAL else interval
+
+
+def _interval(by_curves: float) -> float:
+    return max(_INTERVAL, _SHARE * by_curves)
 
 
 def leaves(released: Iterable[events.DpEvent]) -> Iterator[tuple[Leaf | None, int]]:

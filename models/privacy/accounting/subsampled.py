@@ -179,7 +179,7 @@ def solve_noise_multiplier(
     if epsilon * _ROUGH_SHARE >= 3 * INTERVAL:
         # Losses at least three times as far apart are quick to compute, and leave little to look for.
         guess, ratio = _rough_noise(sampling_probability, steps, epsilon, delta, sigma, guess), 1.02
-    return _least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
+    return least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
 
 
 def _rough_noise(
@@ -195,7 +195,7 @@ def _rough_noise(
         composed = composed if counted is None else composed.compose(counted)
         return float(composed.get_epsilon_for_delta(delta))
 
-    return _least_noise(epsilon_at, epsilon, near, 1.1, f'delta={delta}, steps={steps}')
+    return least_noise(epsilon_at, epsilon, near, 1.1, f'delta={delta}, steps={steps}')
 
 
 def _check_target(epsilon: float, delta: float, sigma: float | None) -> None:
@@ -211,10 +211,17 @@ def _check_target(epsilon: float, delta: float, sigma: float | None) -> None:
         )
 
 
-def _least_noise(
+def least_noise(
     epsilon_at: Callable[[float], float], epsilon: float, guess: float, ratio: float, beside: str
 ) -> float:
     """The least noise multiplier that fits, to a thousandth.
+
+    Args:
+        epsilon_at: epsilon with a noise multiplier; it falls.
+        epsilon: Target.
+        guess: A noise multiplier near the result.
+        ratio: First step away from it, above 1.
+        beside: What else an error names.
 
     Raises:
         ValueError: No noise reaches the target.

@@ -5,10 +5,10 @@ from one into the other (METHOD 8). `PrivacyReport` answers the
 checklist of METHOD 9 (PP appendix C, after Ponomareva et al. 2023, section 5.3.3; PP =
 Amin et al. 2024).
 
-What a run did with the records is one of three types: `Predicted`, `Tuned` or `Voted`. Every figure of a
-report follows from it and from delta, and every sentence from both: `words` renders the templates of that
-type. build.py puts a report together; composition.py adds up what went into a run; groups.py, ledger.py and
-totals.py hold the parts on the plan, on other runs and on the corpus.
+What a run did with the records is one of four types: `Predicted`, `Tuned`, `Voted` or `TunedVoted`. Every
+figure of a report follows from it and from delta, and every sentence from both: `words` renders the templates
+of that type. build.py puts a report together; composition.py adds up what went into a run; groups.py,
+ledger.py and totals.py hold the parts on the plan, on other runs and on the corpus.
 """
 
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
@@ -49,4 +49,5 @@ from models.privacy.report.restricted import (
 )
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 from models.privacy.report.tuned import Tuned
+from models.privacy.report.tuned_voted import TunedVoted
 from models.privacy.report.voted import Voted

@@ -39,7 +39,7 @@ def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
         return accounting.epsilon_of_events(costs.values(), delta)
     if len(costs) == 1:
         return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
-    return curve.epsilon(delta)
+    return epsilon_together([costs], delta)
 
 
 def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:

@@ -22,10 +22,11 @@ from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, Mixed
 from models.privacy.report.predicted import Predicted
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 from models.privacy.report.tuned import Tuned
+from models.privacy.report.tuned_voted import TunedVoted
 from models.privacy.report.voted import Voted
 
 # Methods of a run, by tag.
-Described = Annotated[Predicted | Tuned | Voted, codec.Tagged('kind')]
+Described = Annotated[Predicted | Tuned | Voted | TunedVoted, codec.Tagged('kind')]
 RELEASABLE: Final = 'Anyone may read this report.'
 # Fields with sentences, which `models.privacy.report.words` writes.
 SENTENCES = (
@@ -96,7 +97,7 @@ class PrivacyReport:
     __pydantic_config__: ClassVar[Any] = codec.STRICT
 
     schema: Literal['dp-corpus/privacy-report'] = 'dp-corpus/privacy-report'
-    schema_version: Literal[7] = 7
+    schema_version: Literal[8] = 8
     audience: Literal['Anyone may read this report.'] = RELEASABLE
     run_id: str
     statement: Statement

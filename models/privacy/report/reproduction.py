@@ -11,6 +11,7 @@ from models.privacy.events import DiscreteGaussianDpEvent, DpEvent, PoissonSampl
 from models.privacy.facts import Reproduction
 from models.privacy.report.released import PrivacyReport
 from models.privacy.report.tuned import Tuned
+from models.privacy.report.tuned_voted import TunedVoted
 
 if typing.TYPE_CHECKING:
     import jinja2
@@ -39,6 +40,8 @@ def _alone(report: PrivacyReport) -> str:
         )
         shown = None if interval == subsampled.INTERVAL else interval
         return _rendered('tuned', params=params, interval=shown, delta=delta)
+    if isinstance(method, TunedVoted):
+        return _by_losses([('this run', method.costs)], delta)
     parts = method.reproductions
     if not method.costs or not _is_by_losses(method.costs.values(), delta):
         return _in_zcdp(parts, delta)
@@ -101,24 +104,29 @@ def _by_losses(rows: Rows, delta: float, lines: Sequence[str] = (), printed: str
             if leaf is not None
         ]
         return _rendered('gaussian', lines=lines, delta=delta, gaussians=gaussians, printed=printed)
+    released = [event for _, costs in rows for event in costs.values()]
+    interval = losses.interval_of_events(released, delta)
     distributions = [
-        (name, f'{_distribution(leaf)}{"" if count == 1 else f".self_compose({count})"}')
+        (name, f'{_distribution(leaf, interval)}{"" if count == 1 else f".self_compose({count})"}')
         for name, leaf, count in leaves
     ]
-    return _rendered('losses', lines=lines, delta=delta, distributions=distributions, printed=printed)
+    return _rendered(
+        'losses', lines=lines, delta=delta, distributions=distributions, printed=printed, interval=interval
+    )
 
 
-def _distribution(leaf: losses.Leaf | None) -> str | None:
+def _distribution(leaf: losses.Leaf | None, interval: float | None = None) -> str | None:
     """An expression for the distribution of losses of an event; None where it has none."""
+    apart = '' if interval is None else f', value_discretization_interval={interval!r}'
     match leaf:
         case None:
             return None
         case PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
-            return f'pld.from_gaussian_mechanism({gaussian.noise_multiplier!r}, sampling_prob={q!r})'
+            return f'pld.from_gaussian_mechanism({gaussian.noise_multiplier!r}, sampling_prob={q!r}{apart})'
         case DiscreteGaussianDpEvent(sigma=sigma):
-            return f'pld.from_discrete_gaussian_mechanism({sigma!r}, use_connect_dots=True)'
+            return f'pld.from_discrete_gaussian_mechanism({sigma!r}, use_connect_dots=True{apart})'
     multiplier = losses.dominating_noise_multiplier(leaf)
-    return None if multiplier is None else f'pld.from_gaussian_mechanism({multiplier!r})'
+    return None if multiplier is None else f'pld.from_gaussian_mechanism({multiplier!r}{apart})'
 
 
 def _rendered(name: str, **values: typing.Any) -> str:

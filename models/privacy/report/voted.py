@@ -24,7 +24,9 @@ class Voted(MethodFacts):
         mechanism: Every number that its guarantee depends on.
         releases: All releases that went in, each once: those that the run was given, and what went into
             these.
-        start: Texts of the first list that were given; None where they were sampled from public prompts.
+        start: Texts of the first list that were given; None where they were sampled.
+        adapter: SHA-256 of the adapter that texts were sampled with, in hexadecimal, which `releases[0]`
+            released; None where they were sampled from public prompts.
         writes_texts: Whether the run sampled texts; one that only chooses among given ones did not.
         has_structure: Whether the texts have a structure.
     """
@@ -34,6 +36,7 @@ class Voted(MethodFacts):
     kind: Literal['voted'] = 'voted'
     mechanism: TextVoteParams
     start: GivenTexts | None = None
+    adapter: str | None = None
     writes_texts: bool = True
     has_structure: bool = False
 

@@ -18,6 +18,9 @@ _TOKENS_TOGETHER = ROWS_TOGETHER * 256
 def of(asked: Asked[EvolveSettings]) -> dict[str, Follows]:
     """Caps of a text and of a prompt with texts that votes favoured, and rows that are sampled together."""
     settings = asked.method
+    if settings.adapter is not None:
+        # The card of an adapter says the lengths.
+        return {}
     following = follows.of_lengths(asked, texts_in_prompt=settings.shots or Defaults.shots)
     if settings.typical_words is None:
         return following

@@ -11,10 +11,11 @@ from models.privacy.earlier_release import TextOrigin
 from models.records import Record
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
-from models.sampling.settings import SamplerSettings
+from models.sampling.settings import AdapterFile, SamplerSettings
 from pipeline.methods import earlier, model_digest, start_corpus, workers
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings, RefineSettings
+from pipeline.methods.fine_tune import released
 from pipeline.methods.method import Generated
 from pipeline.run.digests import digest_of_files
 from transforms.evolve import EvolveText
@@ -42,7 +43,7 @@ def prepare(run: VotingRun) -> EvolutionSettings:
             'texts_together': TEXTS_TOGETHER,
             'least_tokens': settings.least_tokens,
         }
-    origins = [earlier.origin_of_texts(begun.place, begun.name) for begun in run.begun]
+    origins = [earlier.origin_of_texts(one.place, one.name) for one in run.begun if not one.is_adapter]
     return EvolutionSettings(
         run_id=run.run_id,
         params=run.params,
@@ -55,8 +56,13 @@ def prepare(run: VotingRun) -> EvolutionSettings:
     )
 
 
-def generate(run: VotingRun, prepared: EvolutionSettings, records: beam.PCollection[Record]) -> Generated:
-    """Records -> the texts that they favour."""
+def generate(
+    run: VotingRun,
+    prepared: EvolutionSettings,
+    records: beam.PCollection[Record],
+    after: beam.PCollection | None = None,
+) -> Generated:
+    """Records -> the texts that they favour; the first list waits for the single element of `after`."""
     plan = records.pipeline | 'Plan' >> beam.Create([run.batch_plan], reshuffle=False)
     units = run.input.sampled_records or 0
     rows, sizes, facts, counted = records | 'Generate' >> EvolveText(
@@ -65,6 +71,7 @@ def generate(run: VotingRun, prepared: EvolutionSettings, records: beam.PCollect
         shards=min(_MOST_SHARDS, max(1, math.ceil(units / _UNITS_OF_SHARD))),
         text_limit=_CHARACTERS,
         accelerator=run.runner.accelerator,
+        after=after,
     )
     return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
 
@@ -97,10 +104,20 @@ def _source(run: VotingRun, settings: EvolveSettings) -> SourceSettings:
             # Other machines may have the package and the token where this one has not.
             EndpointSource(endpoint)
         return endpoint
+    adapter = None
+    if run.card is not None:
+        assert settings.adapter is not None  # it has the card
+        prompt |= {'template': run.card.template, 'schema': run.card.prompt['schema']}
+        adapter = AdapterFile(
+            folder=released.adapter_folder(settings.adapter),
+            rank=run.card.lora_rank,
+            sha256=run.card.factors,
+        )
     sampler = SamplerSettings(
         **workers.model_settings(settings),
         top_k=settings.top_k,
         rows=settings.rows_together,
+        adapter=adapter,
         **prompt,
         **sampling,
     )
@@ -129,6 +146,8 @@ def digests(run: VotingRun) -> dict[str, str]:
     folders = [embedder] if embedder.is_dir() else []
     further = [*settings.embedder_digests, *([start_corpus.digest(run.start)] if run.start else [])]
     if not isinstance(settings, RefineSettings):
+        if settings.adapter is not None:
+            further.append(released.card_digest(settings.adapter))
         return {'model': model_digest.of_settings(settings, folders, further)}
     if settings.embedder == 'decoder':
         folders.append(settings.checkpoint_path)

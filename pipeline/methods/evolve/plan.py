@@ -18,6 +18,7 @@ from pipeline.methods.method import (
     RunPlan,
     Score,
     Standing,
+    adapter_warning,
     delta_warning,
 )
 
@@ -133,6 +134,7 @@ def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     noise = run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
     yield from delta_warning(run)
+    yield from adapter_warning(run, run.card)
     if votes < noise / 2:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (
@@ -156,7 +158,7 @@ _FEWEST_UNITS = 2000
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with thousands of units and hundreds of each label: at ε = 1 ahead of other methods at ε = 3."""
+    """Second with thousands of units and hundreds of each label: right labels, in texts of a public prompt."""
     because = (
         'It takes minutes, its price does not grow with the texts, and no record reaches the language model'
     )
@@ -165,11 +167,13 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
             'With so many labels noise is most of what the votes of one label say: with 130 records of each '
             f'its texts were worth less than those of an adapter. {because}.'
         )
-        return Standing(rank=2, because=because)
+        return Standing(rank=LAST_RANK, because=because)
     if units >= _FEWEST_UNITS:
-        return Standing(
-            rank=1, because=f'With thousands of records its texts were worth the most. {because}.'
+        because = (
+            'With thousands of records its texts were worth nearly as much as those of training and votes, but '
+            f'they sound like the model and not like the records. {because}.'
         )
+        return Standing(rank=2, because=because)
     return Standing(rank=LAST_RANK, because=f'{because}; with few records its votes are the noisiest.')
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 from models.evolution.settings import EvolutionSettings
+from models.privacy import earlier_release
 from models.privacy.report import PrivacyReport, Voted
 from pipeline.methods import report_settings
 from pipeline.methods.evolve.run import VotingRun
@@ -35,9 +36,13 @@ _OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 def facts(run: VotingRun, prepared: EvolutionSettings) -> Voted:
     """The method's facts for a report."""
     method = run.method
+    card = run.card
     return Voted(
         mechanism=run.params,
-        releases=prepared.start_origin.releases,
+        releases=earlier_release.each_once(
+            () if card is None else card.handed_on(), prepared.start_origin.releases
+        ),
+        adapter=None if card is None else card.factors,
         start=prepared.start_origin.given if prepared.start else None,
         writes_texts=not isinstance(method, RefineSettings),
         has_structure=not isinstance(method, RefineSettings) and method.structure is not None,
@@ -68,6 +73,9 @@ def settings(run: VotingRun) -> dict[str, Any]:
         uses_model = method.endpoint is None
         if uses_model:
             del shown['endpoint_model']
+        if run.card is not None:
+            shown['prompt'] = "the adapter's"
+            shown['model_origin'] += f', with the released adapter of the run {run.card.run_id!r}'
     # The noise scale of the mechanism is the noise.
     for name in ('vote_noise', *(() if uses_model else _OF_MODEL)):
         shown.pop(name, None)

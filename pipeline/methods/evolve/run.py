@@ -3,15 +3,18 @@
 import dataclasses
 import math
 import typing
+from collections.abc import Iterator
 from typing import Self
 
 from models.batch_plan import BatchPlan
 from models.evolution.defaults import Defaults
 from models.evolution.generation import Candidate
+from models.finetuning.adapter import AdapterCard
 from models.privacy.text_votes import TextVoteParams
 from models.speed import Work
 from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings, RefineSettings
 from pipeline.methods.solved import Begun, Run, RunFolders
+from pipeline.settings import panel
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 
@@ -31,6 +34,7 @@ class VotingRun(Run[VotingSettings]):
     Attributes:
         start: The list of the first round where it is given; empty where it is sampled.
         examples: Texts that the corpus should have.
+        card: The card of the adapter that texts are sampled with; None without one.
         texts_per_label: Texts that are sampled for each label in each round, and last those after the last
             vote.
     """
@@ -40,6 +44,7 @@ class VotingRun(Run[VotingSettings]):
     start: tuple[Candidate, ...]
     examples: int
     texts_per_label: tuple[int, ...]
+    card: AdapterCard | None = None
 
     @property
     def sampled_texts(self) -> int:
@@ -77,6 +82,9 @@ class VotingRun(Run[VotingSettings]):
 
 def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
     """The run of texts that are sampled."""
+    card = None
+    if config.method.adapter is not None:
+        config, card = _with_instructions(config, config.method.adapter)
     settings, labels = config.method, len(config.input.label_values)
     sizes = settings.sizes(config.input, config.budget, config.delta)
     # A given list takes the place of what the first round would sample.
@@ -90,9 +98,48 @@ def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
         examples=settings.examples,
         texts_per_label=texts_per_label,
         start=_given(config, settings.start, 'start'),
-        begun=() if settings.start is None else (Begun(name='start', place=settings.start, what='a corpus'),),
+        begun=tuple(_begun(settings)),
         most_tokens=labels * sum(texts_per_label) * settings.max_example_tokens,
+        card=card,
     )
+
+
+def _with_instructions(
+    config: JobConfig[EvolveSettings], place: str
+) -> tuple[JobConfig[EvolveSettings], AdapterCard]:
+    """(the config with the words and lengths of an adapter's instructions, its card): of a run with records.
+
+    Raises:
+        FileNotFoundError: There is no released adapter.
+        ValueError: Settings are of the instructions, which the card has, or labels are others; or as of
+            `checked_card`.
+    """
+    from pipeline.methods.fine_tune import released
+
+    why = "Texts are asked for by the adapter's own instructions, which its card holds."
+    panel.refuse(
+        (config.method,),
+        dict.fromkeys((*released.PROMPT_SETTINGS, 'prompt', 'schema'), why),
+        beside='an adapter',
+    )
+    card = released.checked_card(config.method, place)
+    if (card.labels, card.attributes) != (config.input.labels, config.input.attributes):
+        raise ValueError(
+            f'Expected the labels of the adapter, got labels={list(config.input.labels)!r}, attributes='
+            f'{list(config.input.attributes)!r} for an adapter that was trained with labels='
+            f'{list(card.labels)!r}, attributes={list(card.attributes)!r}. Declare these, with their words.'
+        )
+    words: dict[str, typing.Any] = {
+        name: value for name, value in card.prompt.items() if name in released.PROMPT_SETTINGS
+    }
+    return config.replace(**words), card
+
+
+def _begun(settings: EvolveSettings) -> Iterator[Begun]:
+    if settings.start is not None:
+        yield Begun(name='start', place=settings.start, what='a corpus')
+    if settings.adapter is not None:
+        yield Begun(name='adapter', place=settings.adapter, what='an adapter', is_adapter=True)
 
 
 def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
@@ -131,6 +178,7 @@ def _run(
     start: tuple[Candidate, ...],
     begun: tuple[Begun, ...],
     most_tokens: int,
+    card: AdapterCard | None = None,
 ) -> VotingRun:
     labels = config.input.label_values
     # A given list counts as a batch of each label.
@@ -153,4 +201,5 @@ def _run(
         start=start,
         examples=examples,
         texts_per_label=texts_per_label,
+        card=card,
     )

@@ -23,6 +23,9 @@ NAME, REFINE = 'evolve', 'refine'
 TEXTS_TOGETHER, ROWS_TOGETHER = 64, 64
 MOST_ROUNDS = 20
 
+# Settings of prompts that show texts, and of what else samples; an adapter has instructions of its own.
+OF_PUBLIC_PROMPTS = ('shots', 'fresh_share', 'endpoint')
+
 _setting = functools.partial(panel.setting, 'Evolution')
 _source = functools.partial(panel.setting, 'Endpoint')
 _refining = functools.partial(panel.setting, 'Refining')
@@ -69,6 +72,12 @@ class Evolution(panel.Panel):
         None,
         path='patterns',
     )
+    adapter: str | None = _setting(
+        'Folder of a finished fine-tuning run, or of its adapter: texts are sampled with it, by its own '
+        'instructions, which show no text. Its labels are those of the run. What it cost comes on top.',
+        None,
+        path='file',
+    )
     endpoint: str | None = _source(
         'URL of a server with the completions API of OpenAI (http://host:8000/v1): it samples the texts in '
         'place of --model. It sees public prompts and released texts, never a record.',
@@ -104,6 +113,9 @@ class Evolution(panel.Panel):
                 f'Expected endpoint and endpoint_model together or not at all, got endpoint='
                 f'{"given" if self.endpoint else None}, endpoint_model={self.endpoint_model!r}. Give both.'
             )
+        if self.adapter is not None:
+            why = 'The texts are sampled with the adapter, by its own instructions.'
+            panel.refuse((self,), dict.fromkeys(OF_PUBLIC_PROMPTS, why), beside=f'adapter={self.adapter!r}')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,14 +158,15 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             labels=len(declared.label_values),
             rho=rho,
             examples=self.examples,
-            rounds=self.rounds,
+            # Prompts that show no text cannot ask for more like those that votes favoured.
+            rounds=1 if self.adapter is not None and self.rounds is None else self.rounds,
             candidates=self.candidates,
             children=self.children,
         )
         asked: dict[str, Any] = {
             'nearest': self.nearest,
             'unvoted': self.unvoted,
-            'shots': self.shots,
+            'shots': self.shots if self.adapter is None else 0,
             'fresh_share': self.fresh_share,
         }
         return dataclasses.replace(

@@ -20,15 +20,19 @@ _LARGEST_SHARE, _SMALLEST_BATCH = 1 / 8, 8
 _TOKENS_TOGETHER = UNITS_ON_ACCELERATOR * 256
 
 
-def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-    """Caps of a text and of an instruction, steps, their size and their rate, and rows computed together."""
+def of(asked: Asked[FineTuneSettings], *, steps: int = _STEPS, batch: int = _BATCH) -> dict[str, Follows]:
+    """Caps of a text and of an instruction, steps, their size and their rate, and rows computed together.
+
+    `steps` and `batch` are those of a method whose texts were measured, for thousands of units and a model
+    that is not as small as the bundled one.
+    """
     settings = asked.method
     if settings.adapter is not None or settings.typical_words is None:
         # The card of an adapter says the lengths.
         return {}
     following = follows.of_lengths(asked, texts_in_prompt=0)
     if not settings.full:
-        following |= _of_training(asked)
+        following |= _of_training(asked, steps, batch)
     held = dataclasses.replace(settings, **{name: each.value for name, each in following.items()})
     most = settings.units_together(on_accelerator=device.has_plugin())
     rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=most)
@@ -38,12 +42,10 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     return asked.without_given(following)
 
 
-def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-    rate = asked.method.rate
+def _of_training(asked: Asked[FineTuneSettings], steps: int, most: int) -> dict[str, Follows]:
+    rate, source = asked.method.rate, 'of the runs that docs/measured.md scores'
     if asked.method.model_sizes.num_parameters < SMALL_PARAMETERS:
         steps, source = _STEPS_OF_SMALL, 'of launch/demo/fine_tune.toml'
-    else:
-        steps, source = _STEPS, 'of the runs that docs/measured.md scores'
     following = {
         'tuning_steps': Follows(value=steps, because=f'The steps {source}.'),
         'learning_rate': Follows(value=rate, because=f'The rate {source}.'),
@@ -51,6 +53,6 @@ def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     units = asked.input.sampled_records
     if units is None:
         return following
-    batch = max(_SMALLEST_BATCH, min(_BATCH, int(units * _LARGEST_SHARE)))
+    batch = max(_SMALLEST_BATCH, min(most, int(units * _LARGEST_SHARE)))
     because = f'{batch} units of about {units:,.0f} declared ones are in a step.'
     return following | {'expected_batch_size': Follows(value=batch, because=because)}

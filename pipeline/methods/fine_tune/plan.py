@@ -194,7 +194,7 @@ _LEAST_OF_MANY_LABELS = 1.0
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with thousands of units and few of each label; after votes on whole texts with many of each."""
+    """First with thousands of units and few of each label; after votes on its texts with many of each."""
     if (
         units >= _FEWEST_UNITS
         and units / labels < FEWEST_OF_LABEL
@@ -208,9 +208,8 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
         return Standing(rank=1, because=because)
     if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
         because = (
-            'Texts of an adapter were worth more than votes on tokens, and any number of them is free. With '
-            'one round of votes on them (dp-corpus refine) they were worth as much as votes on whole texts, '
-            'and were more like the records.'
+            'Texts of an adapter were worth more than votes on tokens, and any number of them is free. Votes '
+            'on them (tune-refine) find those of the right label.'
         )
         return Standing(rank=2, because=because)
     because = 'With few records or a small ε, texts of an adapter were worth less than voted ones.'

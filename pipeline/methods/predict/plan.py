@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from models.decoders.device import Dtype
 from models.grammars.structure import Structure
-from models.privacy import accounting, counts, numbers
+from models.privacy import accounting, counts
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.prompts import PromptWriter
@@ -15,7 +15,15 @@ from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, larges
 from pipeline.ledger.budget import reaching
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.input_view import InputView, MeasureTexts
-from pipeline.methods.method import ITEM_BYTES, LAST_RANK, RunPlan, Score, Standing, delta_warning
+from pipeline.methods.method import (
+    ITEM_BYTES,
+    LAST_RANK,
+    RunPlan,
+    Score,
+    Standing,
+    adapter_warning,
+    delta_warning,
+)
 from pipeline.methods.predict import follows
 from pipeline.methods.predict.run import Config, PredictionRun
 
@@ -206,7 +214,7 @@ def plan_run(
         estimate=estimate,
         forced=None if settings.structure is None else _forced_share(settings.structure),
         budget=budget,
-        warnings=(*delta_warning(run), *_size_warnings(run), *_adapter_warnings(run)),
+        warnings=(*delta_warning(run), *_size_warnings(run), *adapter_warning(run, run.adapter)),
     )
 
 
@@ -215,21 +223,6 @@ def _forced_share(structure: Structure) -> ForcedShare:
     endings = ((automaton.shortest_ending(start), start) for start in structure.starts)
     shortest, start = min(endings, key=lambda pair: len(pair[0]))
     return ForcedShare(shortest_bytes=len(shortest), forced_bytes=automaton.forced_bytes_of(shortest, start))
-
-
-def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
-    """The adapter's cost, where no ledger adds it to what this run costs."""
-    card = run.adapter
-    if card is None:
-        return ()
-    if card.dataset is not None and card.dataset == run.budget.dataset:
-        return ()
-    charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
-    return (
-        f'The adapter was trained by the run {card.run_id!r}, charged {charged}, at ε = '
-        f'{numbers.format_up(card.epsilon)} and δ = {numbers.format_exact(card.delta)}. Unless its records '
-        'are others than these, that comes on top of what this run costs, and nothing here adds it up.',
-    )
 
 
 def _size_warnings(run: PredictionRun) -> tuple[str, ...]:

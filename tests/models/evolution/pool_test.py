@@ -23,7 +23,11 @@ def test_rounds_and_children_stand_in_their_order() -> None:
     assert (found.votes == np.concatenate([second.votes, np.zeros((2, 1))], axis=1)).all()
     assert found.totals.tolist() == [104.0, 104.0]
     # Votes of each round for every text, added up
-    expected = sum(VoteField.of(of.votes, of.vectors, 1.0).at(found.vectors) for of in (first, second))
+    labels = made_up.settings().labels
+    asked = np.array([labels.index(of.label) if of.label in labels else -1 for of in found.candidates])
+    fields = (VoteField.of(of.votes, of.vectors, 1.0, asked[: len(of.vectors)]) for of in (first, second))
+    expected = sum(field.at(found.vectors, asked) for field in fields)
+    assert asked[-1] == -1 and asked[0] == 0
     assert found.expected == pytest.approx(expected)
     assert found.labels[:10].tolist() == [0] * 5 + [1] * 5
     assert found.scores.sum(axis=0) == pytest.approx(np.ones(17))

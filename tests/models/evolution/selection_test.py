@@ -31,9 +31,14 @@ def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(
 ) -> None:
     embeddings, new = unit_rows(12), unit_rows(4, seed=9)
     _, votes = noisy_votes(embeddings, sigma=3.0)
-    field = VoteField.of(votes, embeddings, 3.0)
-    found = field.at(new)
+    asked, of_new = np.array([0, 2] * 6), np.array([0, 1, 2, -1])
+    field = VoteField.of(votes, embeddings, 3.0, asked)
+    found = field.at(new, of_new)
+    assert (field.leads[[0, 2]] != 0).any() and field.leads[1] == 0
     for label, row in enumerate(votes):
+        lead = slow.shrunk_lead(row, asked == label, 3.0)
+        assert field.leads[label] == pytest.approx(lead)
+        row = row - lead * (asked == label)
         choices = [
             (width, strength * 9.0) for width in selection._WIDTHS for strength in selection._STRENGTHS
         ]
@@ -43,13 +48,15 @@ def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(
         ]
         width, strength = choices[int(np.argmax(likelihoods))]
         expected = slow.vote_field(row, embeddings, new, sigma=3.0, width=width, strength=strength)
+        expected = np.array(expected) + lead * (of_new == label)
         assert found[label] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_field_is_nearer_the_truth_than_the_votes_and_shrinks_noise_to_its_mean() -> None:
     embeddings = unit_rows(200)
     true, votes = noisy_votes(embeddings, sigma=8.0)
-    found = VoteField.of(votes, embeddings, 8.0).at(embeddings)
+    asked = np.full(200, -1)
+    found = VoteField.of(votes, embeddings, 8.0, asked).at(embeddings, asked)
     errors = np.square(found - true).mean(axis=1)
     assert (errors < 64 / 4).all()
     # The second label's votes are the same everywhere, and what is left of the noise is small.
@@ -59,15 +66,33 @@ def test_field_is_nearer_the_truth_than_the_votes_and_shrinks_noise_to_its_mean(
 def test_field_of_few_or_equal_texts_is_finite() -> None:
     for embeddings in (unit_rows(1), np.repeat(unit_rows(1), 5, axis=0), np.zeros((3, 5), np.float32)):
         votes = np.arange(2.0 * len(embeddings)).reshape(2, -1)
-        found = VoteField.of(votes, embeddings, 1.0).at(unit_rows(3))
+        asked = np.zeros(len(embeddings), int)
+        found = VoteField.of(votes, embeddings, 1.0, asked).at(unit_rows(3), np.zeros(3, int))
         assert np.isfinite(found).all()
 
 
 def test_field_refuses_votes_of_another_list_and_noise_of_no_scale() -> None:
     with pytest.raises(ValueError, match='embeddings=4'):
-        VoteField.of(np.zeros((2, 3)), unit_rows(4), 1.0)
+        VoteField.of(np.zeros((2, 3)), unit_rows(4), 1.0, np.zeros(4, int))
     with pytest.raises(ValueError, match='sigma=0'):
-        VoteField.of(np.zeros((2, 4)), unit_rows(4), 0)
+        VoteField.of(np.zeros((2, 4)), unit_rows(4), 0, np.zeros(4, int))
+
+
+def test_texts_that_were_asked_for_a_label_lead_by_what_noise_leaves_of_it() -> None:
+    rng, labels = np.random.default_rng(5), 40
+    # Twenty texts were asked for each label, and its records have 3 votes more for them; the noise is 5.
+    asked = np.repeat(np.arange(labels), 20)
+    true = 2.0 + 3.0 * (asked == np.arange(labels)[:, None])
+    votes = true + 5.0 * rng.standard_normal(true.shape)
+    embeddings = unit_rows(len(asked), 8)
+    found = VoteField.of(votes, embeddings, 5.0, asked).at(embeddings, asked)
+    unknown = np.full(len(asked), -1)
+    without = VoteField.of(votes, embeddings, 5.0, unknown).at(embeddings, unknown)
+    right = [float(np.mean(field.argmax(axis=0) == asked)) for field in (found, without)]
+    assert right[0] > 0.8 > 4 * right[1]
+    # Labels that were asked for at random lead by nothing to speak of.
+    leads = selection.shrunk_lead(np.full_like(true, 2.0) + (votes - true), 5.0, asked)
+    assert np.mean(leads == 0) > 0.5 and np.abs(leads).mean() < 0.5
 
 
 # ---------------------------------------------------------------- labels

@@ -105,9 +105,9 @@ def test_a_setting_may_choose_its_method(tmp_path: pathlib.Path) -> None:
     [
         (TUNED, 'batch_size', 8, 'It is the number of contexts that vote. Give --expected-batch-size'),
         (TUNED, 'omega', 4.0, 'It is a setting of --method predict.'),
-        (ENOUGH, 'tuning_steps', 3, 'It is a setting of --method fine-tune.'),
+        (ENOUGH, 'tuning_steps', 3, 'It is a setting of --method fine-tune and tune-refine.'),
         (ENOUGH, 'label_mix', ('a=1',), 'It is a setting of --method fine-tune.'),
-        (ENOUGH, 'top_p', 0.5, 'It is a setting of --method fine-tune and evolve.'),
+        (ENOUGH, 'top_p', 0.5, 'It is a setting of --method fine-tune and tune-refine and evolve.'),
     ],
 )
 def test_a_setting_of_another_method_is_refused_with_what_to_give(

@@ -185,3 +185,17 @@ def test_fewer_long_texts_go_through_the_model_together(method: str) -> None:
 def test_a_comparison_of_an_adapter_says_nothing_of_lengths() -> None:
     found = following(method='fine-tune', adapter='tuned', typical_words=40, examples=9)
     assert found == {}
+
+
+# --- Training and votes ---------------------------------------------------------------
+
+
+def test_long_texts_are_trained_on_in_fewer_steps_and_few_units_in_small_ones() -> None:
+    def of(**changed: object) -> tuple[int, int]:
+        method = job_config(**given_of('tune-refine', model='gemma3-270m', **changed)).method
+        return method.tuning_steps, method.expected_batch_size
+
+    assert of(typical_words=10) == (15, 128)
+    assert 6 < of(typical_words=100)[0] < 15 and of(typical_words=400)[0] == 6
+    assert of(typical_words=10, records=800) == (15, 100)
+    assert of(typical_words=400, tuning_steps=20) == (20, 128)

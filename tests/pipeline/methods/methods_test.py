@@ -105,11 +105,11 @@ def test_settings_of_a_method_are_no_others(tmp_path: pathlib.Path) -> None:
             (('--method', 'constant', '--batch-size', '8'), 'It is a setting of --method predict. Leave it'),
             (
                 ('--method', 'constant', '--top-p', '0.5'),
-                'It is a setting of --method fine-tune and evolve. Leave it',
+                'It is a setting of --method fine-tune and tune-refine and evolve. Leave it',
             ),
             (
                 ('--method', 'constant', '--model', 'gemma3-270m'),
-                'It is a setting of --method predict and fine-tune and evolve and refine. Leave it',
+                'a setting of --method predict and fine-tune and tune-refine and evolve and refine. Leave',
             ),
             (('--epsilon', '1', '--motto', 'Carpe diem'), "no motto with method='predict'"),
             (('--epsilon', '1', '--mottoes', '4'), 'It is a setting of --method constant. Leave it out.'),
@@ -123,7 +123,7 @@ def test_settings_of_a_method_are_no_others(tmp_path: pathlib.Path) -> None:
 def test_an_unknown_method_is_refused_and_a_known_one_checks_itself(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         ValueError,
-        match="Expected 'predict' or 'fine-tune' or 'evolve' or 'refine' for method, got method='constant'",
+        match="'predict' or 'fine-tune' or 'tune-refine' or 'evolve' or 'refine' for method, got method='con",
     ):
         config(tmp_path)
     with registered(Constant()):

@@ -10,16 +10,18 @@ from pipeline.methods import METHODS
 from pipeline.methods.evolve import report as evolve
 from pipeline.methods.fine_tune import report as fine_tune
 from pipeline.methods.predict import report as predict
+from pipeline.methods.tune_refine import report as tune_refine
 
 # Paths, addresses and what the report says elsewhere, or what settings that are shown follow from.
 HIDDEN = frozenset({
     'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
     'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
 })  # fmt: skip
-OF_VOTING = {'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words'}
+OF_VOTING = {'start', 'adapter', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words'}
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
     'predict': (predict.SHOWN, HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}),
     'fine-tune': (fine_tune.SHOWN, HIDDEN | {'adapter', 'warm_start', 'typical_words'}),
+    'tune-refine': (tune_refine.SHOWN, HIDDEN | {'typical_words'}),
     'evolve': (evolve.SHOWN, HIDDEN | OF_VOTING),
     'refine': (evolve.SHOWN_OF_REFINING, (HIDDEN | {'corpus'}) - {'schema', 'json_schema'}),
 }

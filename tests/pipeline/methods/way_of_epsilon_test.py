@@ -18,6 +18,7 @@ EPSILON = 1.2345678
 METHODS: dict[str, dict[str, Any]] = {
     'predict': {},
     'fine-tune': {'model': 'bundled'},
+    'tune-refine': {'model': 'bundled'},
     'evolve': {},
 }
 

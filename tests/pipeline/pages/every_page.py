@@ -15,6 +15,7 @@ from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
 from models.privacy.report import GroupPlan, PrivacyReport
 from models.privacy.text_votes import TextVoteParams
+from models.privacy.tuned_votes import TunedVotesParams
 from pipeline.evaluation import evaluation
 from pipeline.pages import (
     canaries_page,
@@ -70,6 +71,21 @@ def voted(**changes: Any) -> PrivacyReport:
     return report.build_privacy_report(report.Voted(mechanism=params), **(arguments | changes))
 
 
+def tuned_voted(**changes: Any) -> PrivacyReport:
+    """A report of training and of votes on what it gave."""
+    params = TunedVotesParams(
+        units=20_000, expected_batch_size=128, tuning_steps=15, noise_multiplier=1.1, clip_norm=1.0,
+        noise_scale=6.5, nearest=40,
+    )  # fmt: skip
+    arguments: dict[str, Any] = {
+        'run_id': 'visits-2025-06', 'delta': 1e-6, 'declared_units': 20_000,
+        'plan': tuple(GroupPlan(label=label, batches=8) for label in LABELS),
+        'corpus': report.ChosenTotals(examples=500, voted=500, sampled_tokens=17_000, truncated=0),
+        'settings': {'model': 'gemma3-270m', 'lora_rank': 8}, 'versions': {'dp-corpus': '0.1.0'},
+    }  # fmt: skip
+    return report.build_privacy_report(report.TunedVoted(mechanism=params), **(arguments | changes))
+
+
 def long_report() -> PrivacyReport:
     """A report whose first part is as long as they come: of users, late in a ledger, in clusters.
 
@@ -97,6 +113,7 @@ def reports() -> Mapping[str, PrivacyReport]:
         'large-epsilon': samples.build(dataclasses.replace(samples.PARAMS, max_private_tokens=90_000)),
         'fine-tune': tuned(),
         'adapter': tuned(texts=0),
+        'tune-refine': tuned_voted(),
         'evolve': voted(),
         'refine': voted(settings={}),
         'median': report_page_test.make_clustered(report_page_test.MEDIAN),

@@ -24,6 +24,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.evolve import plan as voting_plan
 from pipeline.methods.fine_tune import plan as tuning_plan
+from pipeline.methods.method import RunPlan
 from pipeline.methods.predict import plan
 from pipeline.schemas import documents, generated
 from pipeline.settings.job_config import JobConfig
@@ -67,6 +68,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     plans = [
         *(made for settings in run_settings for made in run_plans(config(**settings))),
         *tuning_plans(),
+        *tuned_voting_plans(),
         *voting_plans(),
         refining_plan(records),
     ]
@@ -123,6 +125,15 @@ def voting_plans() -> Iterator[voting_plan.VotingPlan]:
         endpoint='http://localhost:1/v1', endpoint_model='any', vote_noise=3.0, epsilon=None
     )
     yield voting_plan.plan_run(methods.solve(asked))
+
+
+def tuned_voting_plans() -> Iterator[RunPlan]:
+    """Without an estimate, and with one."""
+    given = job_config(
+        method='tune-refine', epsilon=1.0, records=1000, labels=('a', 'b'), label_field='label'
+    )
+    for estimate in (None, *estimates()):
+        yield methods.of(given).plan(methods.solve(given), estimate)
 
 
 def refining_plan(texts: pathlib.Path) -> typing.Any:

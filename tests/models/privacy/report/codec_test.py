@@ -61,7 +61,7 @@ def edit(path: str, value: typing.Any) -> str:
         ('method.mechanism.sigma', 5, 'method.predicted.mechanism.sigma with: Unexpected keyword'),
         ('method.kind', 'voted', 'method.voted'),
         ('method.kind', 'guessed', 'method with: value tag'),
-        ('schema_version', 1, 'schema_version with: value should be 7'),
+        ('schema_version', 1, 'schema_version with: value should be 8'),
         ('schema', 'other', "schema with: value should be 'dp-corpus/privacy-report'"),
         ('audience', 'Nobody.', 'Anyone may read'),
         ('run_id', 5, 'run_id with: value should be a valid string'),

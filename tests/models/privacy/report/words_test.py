@@ -22,11 +22,13 @@ from models.privacy.report import (
     Predicted,
     PrivacyReport,
     Tuned,
+    TunedVoted,
     Voted,
     words,
 )
 from models.privacy.report.released import LISTS, SENTENCES
 from models.privacy.text_votes import TextVoteParams
+from models.privacy.tuned_votes import TunedVotesParams
 from tests.models.privacy.report.samples import (
     CLUSTERED,
     INDIVIDUAL,
@@ -47,6 +49,10 @@ TUNED = TuningParams(
 )
 COUNTING = dataclasses.replace(TUNED, label_mix_rho=0.01)
 VOTES = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4)
+BOTH = TunedVotesParams(
+    units=1000, expected_batch_size=100, tuning_steps=20, clip_norm=1.0, noise_multiplier=2.0,
+    noise_scale=9.0, nearest=4,
+)  # fmt: skip
 GIVEN = GivenTexts(
     sources=(TextSource(run_id='first', sampled_by=None), TextSource(run_id='second', sampled_by='samples')),
     vouched=True,
@@ -59,6 +65,7 @@ COUNTED = (GroupPlan(label='a', batches=2, noisy_count=493), GroupPlan(label='b'
 METHODS: dict[str, Described] = {
     'predicted': Predicted(mechanism=PARAMS),
     'tuned': Tuned(mechanism=TUNED),
+    'tuned_voted': TunedVoted(mechanism=BOTH),
     'voted': Voted(mechanism=VOTES),
 }
 
@@ -133,6 +140,13 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         {},
         "Covered: the run 'T', which its ledger charged to 'visits' as run 1. It trained the adapter",
     ),
+    ('tuned_voted', {'has_structure': True}, {}, 'masks what is sampled'),
+    (
+        'voted',
+        {'adapter': 'abc', 'releases': (earlier('T', tuned=True),)},
+        {},
+        r"the adapter that the run 'T' released \(SHA-256 abc\)",
+    ),
     ('voted', {'start': GIVEN}, {}, "The first list is the corpus that the run 'first' released, or a part"),
     ('voted', {'start': GIVEN}, {}, "The first list was sampled, by the run 'samples', from the adapter"),
     ('voted', {'start': GIVEN}, {}, 'The texts of the first list are public'),
@@ -147,7 +161,7 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 # The same of what every report may have.
 for kind in METHODS:
-    whole = {'predicted': PARAMS, 'tuned': TUNED, 'voted': VOTES}[kind]
+    whole = {'predicted': PARAMS, 'tuned': TUNED, 'tuned_voted': BOTH, 'voted': VOTES}[kind]
     PARTS += [
         (
             kind,

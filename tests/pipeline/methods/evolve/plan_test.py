@@ -153,7 +153,7 @@ def call(*arguments: str, code: int = 0) -> Done:
         ),
         (('--clip-bound', '8'), 'A vote is one for each unit. Leave it out.'),
         (('--examples-per-label', '8'), 'give --examples, of all labels. Leave it out.'),
-        (('--tuning-steps', '8'), 'It is a setting of --method fine-tune. Leave it out.'),
+        (('--tuning-steps', '8'), 'It is a setting of --method fine-tune and tune-refine. Leave it out.'),
         (('--keep', '8'), 'It is a setting of --method refine. Leave it out.'),
         (('--vote-noise', '8'), 'Expected either epsilon or vote_noise'),
         (('--rounds', '21'), 'Expected rounds <= 20'),
