@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.evolution.generation import Candidate, Generation
-from models.evolution.selection import VoteField, label_scores, labels_of
+from models.evolution.selection import VoteField, asked_shares, label_scores, labels_of
 from models.evolution.settings import EvolutionSettings
 
 
@@ -51,20 +51,19 @@ def of(
     if children:
         assert vectors_of_children is not None
         together = np.concatenate([together, vectors_of_children])
+    asked = _asked(settings.labels, (*last.candidates, *children))
+    shares = asked_shares(asked, len(settings.labels), together)
     fields = (
-        VoteField.of(
-            generation.votes, generation.vectors, noise, _asked(settings.labels, generation.candidates)
-        )
+        # A list holds the one before it, and new texts behind that.
+        VoteField.of(generation.votes, generation.vectors, noise, shares[:, : len(generation.candidates)])
         for generation in generations
         if len(generation.candidates)
     )
-    asked = _asked(settings.labels, (*last.candidates, *children))
     nothing = np.zeros((len(settings.labels), len(together)))
-    expected = sum((field.at(together, asked) for field in fields), nothing)
+    expected = sum((field.at(together, shares) for field in fields), nothing)
     totals = sum((generation.votes.sum(axis=1) for generation in generations), np.zeros(len(settings.labels)))
     # `label_scores` takes one table's noise: of T tables it is √T times as large.
     scores = label_scores(expected, totals, noise * math.sqrt(len(generations)))
-    # A list holds the one before it, and new texts behind that.
     sizes = [len(generation.candidates) for generation in generations]
     came_up = np.repeat(np.arange(1, len(sizes) + 1), np.diff(sizes, prepend=0))
     unvoted = np.zeros((len(settings.labels), len(children)))

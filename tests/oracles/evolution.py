@@ -40,15 +40,38 @@ def vote_field(
     ]
 
 
-def shrunk_lead(votes: Sequence[float], is_asked: Sequence[bool], sigma: float) -> float:
-    """The lead of some texts' mean over the others', by the positive part of James and Stein's estimator."""
-    asked = [vote for vote, one in zip(votes, is_asked, strict=True) if one]
-    others = [vote for vote, one in zip(votes, is_asked, strict=True) if not one]
-    if not asked or not others:
-        return 0.0
-    lead = math.fsum(asked) / len(asked) - math.fsum(others) / len(others)
-    variance = sigma**2 / len(asked) + sigma**2 / len(others)
-    return lead - variance / lead if lead**2 > variance else 0.0
+def asked_share(
+    asked: Sequence[int], label: int, embeddings: np.ndarray, text: int, *, width: float, ridge: float
+) -> float:
+    """The share that the other texts predict of one, by a kernel ridge regression that never saw it."""
+    others = [place for place in range(len(asked)) if place != text]
+
+    def kernel(one: int, other: int) -> float:
+        return math.exp(-(math.dist(embeddings[one], embeddings[other]) ** 2) / (2 * width**2))
+
+    matrix = np.array([[kernel(one, other) for other in others] for one in others])
+    wanted = np.array([float(asked[place] == label) for place in others])
+    solved = np.linalg.solve(matrix + ridge * np.eye(len(others)), wanted)
+    return math.fsum(kernel(text, place) * weight for place, weight in zip(others, solved, strict=True))
+
+
+def leads(votes: np.ndarray, shares: np.ndarray, sigma: float) -> list[float]:
+    """Slopes of votes over shares of each label, drawn towards their mean as far as noise spreads them."""
+    slopes, variances = [], []
+    for row, share in zip(votes, shares, strict=True):
+        mean = math.fsum(share) / len(share)
+        squares = math.fsum((one - mean) ** 2 for one in share)
+        slopes.append(math.fsum((one - mean) * vote for one, vote in zip(share, row, strict=True)) / squares)
+        variances.append(sigma**2 / squares)
+    whole = math.fsum(1 / each for each in variances)
+    common = math.fsum(slope / each for slope, each in zip(slopes, variances, strict=True)) / whole
+    beyond = [(slope - common) ** 2 - each for slope, each in zip(slopes, variances, strict=True)]
+    spread = max(0.0, math.fsum(beyond) / len(beyond))
+    drawn = [
+        common + (slope - common) * spread / (spread + each)
+        for slope, each in zip(slopes, variances, strict=True)
+    ]
+    return [max(0.0, lead) for lead in drawn]
 
 
 def log_likelihood(

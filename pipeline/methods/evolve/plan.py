@@ -158,7 +158,7 @@ _FEWEST_UNITS = 2000
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """Second with thousands of units and hundreds of each label: right labels, in texts of a public prompt."""
+    """Second with thousands of units and hundreds of each label: right labels, in a public prompt's words."""
     because = (
         'It takes minutes, its price does not grow with the texts, and no record reaches the language model'
     )
@@ -170,8 +170,8 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
         return Standing(rank=LAST_RANK, because=because)
     if units >= _FEWEST_UNITS:
         because = (
-            'With thousands of records its texts were worth nearly as much as those of training and votes, but '
-            f'they sound like the model and not like the records. {because}.'
+            'With thousands of records its texts were worth nearly as much as those of training and votes, '
+            f'but they sound like the model and not like the records. {because}.'
         )
         return Standing(rank=2, because=because)
     return Standing(rank=LAST_RANK, because=f'{because}; with few records its votes are the noisiest.')

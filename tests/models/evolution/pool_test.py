@@ -5,7 +5,7 @@ import pytest
 
 from models.evolution import pool
 from models.evolution.generation import Candidate, Generation
-from models.evolution.selection import VoteField
+from models.evolution.selection import VoteField, asked_shares
 from tests.models.evolution import made_up
 from tests.models.evolution.made_up import WordEmbedder
 
@@ -25,8 +25,9 @@ def test_rounds_and_children_stand_in_their_order() -> None:
     # Votes of each round for every text, added up
     labels = made_up.settings().labels
     asked = np.array([labels.index(of.label) if of.label in labels else -1 for of in found.candidates])
-    fields = (VoteField.of(of.votes, of.vectors, 1.0, asked[: len(of.vectors)]) for of in (first, second))
-    expected = sum(field.at(found.vectors, asked) for field in fields)
+    shares = asked_shares(asked, len(labels), found.vectors)
+    fields = (VoteField.of(of.votes, of.vectors, 1.0, shares[:, : len(of.vectors)]) for of in (first, second))
+    expected = sum(field.at(found.vectors, shares) for field in fields)
     assert asked[-1] == -1 and asked[0] == 0
     assert found.expected == pytest.approx(expected)
     assert found.labels[:10].tolist() == [0] * 5 + [1] * 5

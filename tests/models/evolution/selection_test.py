@@ -31,14 +31,13 @@ def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(
 ) -> None:
     embeddings, new = unit_rows(12), unit_rows(4, seed=9)
     _, votes = noisy_votes(embeddings, sigma=3.0)
-    asked, of_new = np.array([0, 2] * 6), np.array([0, 1, 2, -1])
-    field = VoteField.of(votes, embeddings, 3.0, asked)
+    shares, of_new = np.random.default_rng(4).random((2, 3, 12))
+    of_new = of_new[:, :4]
+    field = VoteField.of(votes, embeddings, 3.0, shares)
     found = field.at(new, of_new)
-    assert (field.leads[[0, 2]] != 0).any() and field.leads[1] == 0
-    for label, row in enumerate(votes):
-        lead = slow.shrunk_lead(row, asked == label, 3.0)
-        assert field.leads[label] == pytest.approx(lead)
-        row = row - lead * (asked == label)
+    assert field.leads == pytest.approx(slow.leads(votes, shares, 3.0))
+    for label, (row, lead) in enumerate(zip(votes, field.leads, strict=True)):
+        row = row - lead * shares[label]
         choices = [
             (width, strength * 9.0) for width in selection._WIDTHS for strength in selection._STRENGTHS
         ]
@@ -48,15 +47,14 @@ def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(
         ]
         width, strength = choices[int(np.argmax(likelihoods))]
         expected = slow.vote_field(row, embeddings, new, sigma=3.0, width=width, strength=strength)
-        expected = np.array(expected) + lead * (of_new == label)
+        expected = np.array(expected) + lead * of_new[label]
         assert found[label] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_field_is_nearer_the_truth_than_the_votes_and_shrinks_noise_to_its_mean() -> None:
     embeddings = unit_rows(200)
     true, votes = noisy_votes(embeddings, sigma=8.0)
-    asked = np.full(200, -1)
-    found = VoteField.of(votes, embeddings, 8.0, asked).at(embeddings, asked)
+    found = VoteField.of(votes, embeddings, 8.0, np.zeros((3, 200))).at(embeddings, np.zeros((3, 200)))
     errors = np.square(found - true).mean(axis=1)
     assert (errors < 64 / 4).all()
     # The second label's votes are the same everywhere, and what is left of the noise is small.
@@ -67,32 +65,58 @@ def test_field_of_few_or_equal_texts_is_finite() -> None:
     for embeddings in (unit_rows(1), np.repeat(unit_rows(1), 5, axis=0), np.zeros((3, 5), np.float32)):
         votes = np.arange(2.0 * len(embeddings)).reshape(2, -1)
         asked = np.zeros(len(embeddings), int)
-        found = VoteField.of(votes, embeddings, 1.0, asked).at(unit_rows(3), np.zeros(3, int))
+        shares = selection.asked_shares(asked, 2, embeddings)
+        found = VoteField.of(votes, embeddings, 1.0, shares).at(unit_rows(3), np.zeros((2, 3)))
         assert np.isfinite(found).all()
 
 
 def test_field_refuses_votes_of_another_list_and_noise_of_no_scale() -> None:
     with pytest.raises(ValueError, match='embeddings=4'):
-        VoteField.of(np.zeros((2, 3)), unit_rows(4), 1.0, np.zeros(4, int))
+        VoteField.of(np.zeros((2, 3)), unit_rows(4), 1.0, np.zeros((2, 4)))
     with pytest.raises(ValueError, match='sigma=0'):
-        VoteField.of(np.zeros((2, 4)), unit_rows(4), 0, np.zeros(4, int))
+        VoteField.of(np.zeros((2, 4)), unit_rows(4), 0, np.zeros((2, 4)))
 
 
-def test_texts_that_were_asked_for_a_label_lead_by_what_noise_leaves_of_it() -> None:
-    rng, labels = np.random.default_rng(5), 40
-    # Twenty texts were asked for each label, and its records have 3 votes more for them; the noise is 5.
-    asked = np.repeat(np.arange(labels), 20)
-    true = 2.0 + 3.0 * (asked == np.arange(labels)[:, None])
-    votes = true + 5.0 * rng.standard_normal(true.shape)
-    embeddings = unit_rows(len(asked), 8)
-    found = VoteField.of(votes, embeddings, 5.0, asked).at(embeddings, asked)
-    unknown = np.full(len(asked), -1)
-    without = VoteField.of(votes, embeddings, 5.0, unknown).at(embeddings, unknown)
-    right = [float(np.mean(field.argmax(axis=0) == asked)) for field in (found, without)]
-    assert right[0] > 0.8 > 4 * right[1]
-    # Labels that were asked for at random lead by nothing to speak of.
-    leads = selection.shrunk_lead(np.full_like(true, 2.0) + (votes - true), 5.0, asked)
-    assert np.mean(leads == 0) > 0.5 and np.abs(leads).mean() < 0.5
+def test_asked_shares_are_the_slow_twins_at_the_best_width_and_ridge() -> None:
+    embeddings, asked = unit_rows(14), np.array([0, 1, -1, 0, 1, 1, 0] * 2)
+    found = selection.asked_shares(asked, 2, embeddings)
+    choices = {}
+    for width in selection._WIDTHS_OF_ASKED:
+        for ridge in selection._RIDGES:
+            table = [
+                [
+                    slow.asked_share(asked, label, embeddings, text, width=width, ridge=ridge)
+                    for text in range(14)
+                ]
+                for label in range(2)
+            ]
+            error = np.square(np.array(table) - (asked == np.arange(2)[:, None])).sum()
+            choices[error] = np.clip(table, 0, 1)
+    assert found == pytest.approx(choices[min(choices)], abs=1e-6)
+
+
+def test_what_was_asked_for_around_texts_finds_their_labels_in_noise() -> None:
+    rng, labels = np.random.default_rng(5), 30
+    centres = unit_rows(labels, 12, seed=3)
+    of_text = np.repeat(np.arange(labels), 20)
+    rows = centres[of_text] + 0.15 * rng.standard_normal((len(of_text), 12))
+    embeddings = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    # The source writes the label that it is asked for half of the time.
+    asked = np.where(rng.random(len(of_text)) < 0.5, of_text, rng.integers(labels, size=len(of_text)))
+    votes = 2.0 + 3.0 * (of_text == np.arange(labels)[:, None])
+    votes = votes + 5.0 * rng.standard_normal(votes.shape)
+    shares = selection.asked_shares(asked, labels, embeddings)
+    nothing = np.zeros_like(votes)
+    right = [
+        float(
+            np.mean(VoteField.of(votes, embeddings, 5.0, each).at(embeddings, each).argmax(axis=0) == of_text)
+        )
+        for each in (shares, nothing)
+    ]
+    assert right[0] > 0.9 and right[0] > right[1] + 0.02
+    # Votes that have nothing to do with what was asked for have no lead to speak of.
+    alone = selection.leads_of(2.0 + 5.0 * rng.standard_normal(votes.shape), 5.0, shares)
+    assert alone.mean() < 0.3 < selection.leads_of(votes, 5.0, shares).mean()
 
 
 # ---------------------------------------------------------------- labels
