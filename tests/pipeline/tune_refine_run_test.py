@@ -1,10 +1,12 @@
 """The whole job with --method tune-refine, and votes on texts of a released adapter, on a tiny Gemma."""
 
+import json
 import pathlib
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -169,6 +171,24 @@ def test_users_train_and_vote_as_one_unit_each(tmp_path: pathlib.Path) -> None:
     assert 'they make one gradient, and have one vote' in report.unit_of_privacy
 
 
+def test_records_of_any_script_and_a_label_of_nobody_have_their_treatment(tmp_path: pathlib.Path) -> None:
+    """No words, scripts without spaces, letters that the tokens spell byte by byte, and JSON."""
+    folder = filled(tmp_path)
+    strange = ('?!', '发票已付款请确认', 'พัสดุมาช้ามาก', '\U00010330\U00010331\U00010332', '{"a": [1, "b"]}', '\u202ea\u0301')
+    rows = [*ROWS, *(ROWS[0] | {'text': text, 'id': f's{place}'} for place, text in enumerate(strange))]
+    write_rows(folder / 'in.jsonl', [*rows, ROWS[0] | {'text': ' \t', 'id': 'blank'}])
+    launch(config(folder, labels=(*LABELS, 'nobody'), dataset=None, ledger=None), [])
+    restricted = json.loads((folder / 'out.curator' / run_files.RESTRICTED_REPORT).read_text(encoding='utf-8'))
+    assert restricted['records_read'] == len(rows) + 1
+    assert restricted['rejected_by_reason'] == {'blank_text': 1}
+    # Each trains as it is, whatever the structure of the texts.
+    assert restricted['records_outside_structure'] == len(rows)
+    # Noise alone stands in the cells of the label without a record, so it gets few texts or none.
+    texts = rows_of(folder / 'out')
+    assert texts and sum(row['label'] == 'nobody' for row in texts) < len(texts) / 2
+    assert not any(text.encode() in data for text in strange[1:] for data in contents(folder / 'out').values())
+
+
 def test_settings_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> None:
     for changed, said in (
         ({'epsilon': None, 'dataset': None, 'ledger': None}, 'Expected epsilon with method'),
@@ -254,7 +274,9 @@ def test_an_adapter_is_read_whole_or_refused(trained: pathlib.Path, tmp_path: pa
     data = (folder / run_files.ADAPTER_TENSORS).read_bytes()
     read = read_adapter(AdapterFile(folder=str(folder), rank=2), 'tiny')
     expected = from_bytes(data, 'tiny', 2)
-    assert str(read) == str(expected) and np.isfinite(str(read).count('array'))
+    assert jax.tree.structure(read) == jax.tree.structure(expected)
+    for got, wanted in zip(jax.tree.leaves(read), jax.tree.leaves(expected), strict=True):
+        assert np.array_equal(got, wanted) and np.any(got)
     with pytest.raises(ValueError, match='Expected the adapter that was trained'):
         read_adapter(AdapterFile(folder=str(folder), rank=2, sha256='0' * 64), 'tiny')
     with pytest.raises(ValueError, match='factors of rank 3'):

@@ -194,19 +194,9 @@ _LEAST_OF_MANY_LABELS = 1.0
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with thousands of units and few of each label; after votes on its texts with many of each."""
-    if (
-        units >= _FEWEST_UNITS
-        and units / labels < FEWEST_OF_LABEL
-        and epsilon is not None
-        and epsilon >= _LEAST_OF_MANY_LABELS
-    ):
-        because = (
-            'With thousands of records and few of each label, texts of an adapter were worth more than voted '
-            'ones (77 labels of 130 records, ε = 1), and any number of them is free.'
-        )
-        return Standing(rank=1, because=because)
-    if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
+    """Second with thousands of units: as many texts as one likes, of which many have another label."""
+    least = _LEAST_OF_MANY_LABELS if units / labels < FEWEST_OF_LABEL else _LEAST_EPSILON
+    if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= least:
         because = (
             'Texts of an adapter were worth more than votes on tokens, and any number of them is free. Votes '
             'on them (tune-refine) find those of the right label.'

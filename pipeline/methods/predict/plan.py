@@ -259,16 +259,16 @@ SCORES = (
     Score(what='questions', records=1920, labels=6, epsilon=3, texts=272, worth=0.47, of_records=0.77),
     Score(what='reviews', records=384, labels=2, epsilon=1, texts=32, worth=0.61, of_records=0.61),
 )
-# Runs with fewer and with more units were measured, and none between 2,000 and 5,000.
-_MOST_UNITS = 2000
+# Runs with fewer and with more units were measured.
+_MOST_UNITS = 800
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with some hundred units; with thousands others were worth more, or take minutes."""
+    """First with some hundred units; with more others were worth more, or take minutes."""
     if units < _MOST_UNITS:
         because = 'With some hundred records, votes on tokens were worth the most (768 records, ε = 1).'
         return Standing(rank=1, because=because)
-    because = 'With thousands of records, texts of other methods were worth more, or took minutes.'
+    because = 'With a thousand records or more, texts of other methods were worth more, or took minutes.'
     return Standing(rank=LAST_RANK, because=because)
 
 

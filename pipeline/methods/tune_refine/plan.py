@@ -8,7 +8,7 @@ from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate, duration, three_digits
 from pipeline.methods.evolve import plan as of_votes
 from pipeline.methods.fine_tune import plan as of_training
-from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, RunPlan, Score, Standing
+from pipeline.methods.method import LAST_RANK, RunPlan, Score, Standing
 from pipeline.methods.tune_refine.run import Config, TunedVotingRun, of_method
 
 
@@ -124,23 +124,17 @@ def plan_run(
 
 SCORES: tuple[Score, ...] = ()
 # The units and the epsilon from which on it was measured.
-_FEWEST_UNITS, _LEAST_EPSILON = 2000, 1.0
+_FEWEST_UNITS, _LEAST_EPSILON = 800, 1.0
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with thousands of units: labels as good as of votes alone, and texts that sound like records."""
+    """First wherever it was measured, from 800 units of 20 labels to 20,000 of 2; else behind all others."""
     if units < _FEWEST_UNITS or epsilon is None or epsilon < _LEAST_EPSILON:
         because = 'With few records or a small ε, training has too little to learn from beside its noise.'
         return Standing(rank=LAST_RANK, because=because)
-    if units / labels < FEWEST_OF_LABEL:
-        because = (
-            'With few records of each label, texts of an adapter alone were worth more: noise is most of '
-            'what the votes of one label say.'
-        )
-        return Standing(rank=2, because=because)
     because = (
-        'With thousands of records its texts were the most like them, and worth as much as those of votes '
-        'alone: training gives the form, and votes the labels.'
+        'Its texts were worth the most, or as much as those of votes alone, and sounded the most like the '
+        'records: training gives the form, and votes the labels.'
     )
     return Standing(rank=1, because=because)
 

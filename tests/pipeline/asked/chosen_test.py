@@ -20,7 +20,7 @@ LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in ran
     [
         ({'records': 700}, 'predict'),
         ({'records': 5000}, 'tune-refine'),
-        ({'records': 10_003, **LABELS}, 'fine-tune'),
+        ({'records': 10_003, **LABELS}, 'tune-refine'),
         # A tenth of many is few.
         ({'records': 7000, 'sample_rate': 0.1}, 'predict'),
     ],

@@ -53,8 +53,9 @@ def test_the_table_of_the_readme_decides() -> None:
         'label_field': 'label',
         'typical_words': 12,
     }
-    assert recommended(records=10_003, epsilon=1.0, **many) == 'fine-tune'
-    assert recommended(records=77 * 400, epsilon=1.0, **many) == 'tune-refine'
+    assert recommended(records=10_003, epsilon=1.0, **many) == 'tune-refine'
+    assert recommended(records=900, epsilon=1.0, **many) == 'tune-refine'
+    assert recommended(records=10_003, epsilon=0.5, **many) == 'predict'
 
 
 def test_a_method_that_does_not_pay_for_the_texts_says_why_and_another_is_taken() -> None:
