@@ -1,4 +1,4 @@
-# make demo    set-up, then votes of 20,000 invented messages on texts of Gemma 3 270M; prints five texts
+# make demo    set-up, then training of Gemma 3 270M on 20,000 invented messages, and votes; prints five texts
 # make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
 # make check   format, lint, types and the quick tests that start no run, no engine and no process
 # make test    set-up, then these, and at least one proof of each kind

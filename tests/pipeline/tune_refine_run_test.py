@@ -174,11 +174,20 @@ def test_users_train_and_vote_as_one_unit_each(tmp_path: pathlib.Path) -> None:
 def test_records_of_any_script_and_a_label_of_nobody_have_their_treatment(tmp_path: pathlib.Path) -> None:
     """No words, scripts without spaces, letters that the tokens spell byte by byte, and JSON."""
     folder = filled(tmp_path)
-    strange = ('?!', '发票已付款请确认', 'พัสดุมาช้ามาก', '\U00010330\U00010331\U00010332', '{"a": [1, "b"]}', '\u202ea\u0301')
+    strange = (
+        '?!',
+        '发票已付款请确认',
+        'พัสดุมาช้ามาก',
+        '\U00010330\U00010331\U00010332',
+        '{"a": [1, "b"]}',
+        '\u202ea\u0301',
+    )
     rows = [*ROWS, *(ROWS[0] | {'text': text, 'id': f's{place}'} for place, text in enumerate(strange))]
     write_rows(folder / 'in.jsonl', [*rows, ROWS[0] | {'text': ' \t', 'id': 'blank'}])
     launch(config(folder, labels=(*LABELS, 'nobody'), dataset=None, ledger=None), [])
-    restricted = json.loads((folder / 'out.curator' / run_files.RESTRICTED_REPORT).read_text(encoding='utf-8'))
+    restricted = json.loads(
+        (folder / 'out.curator' / run_files.RESTRICTED_REPORT).read_text(encoding='utf-8')
+    )
     assert restricted['records_read'] == len(rows) + 1
     assert restricted['rejected_by_reason'] == {'blank_text': 1}
     # Each trains as it is, whatever the structure of the texts.
@@ -186,7 +195,9 @@ def test_records_of_any_script_and_a_label_of_nobody_have_their_treatment(tmp_pa
     # Noise alone stands in the cells of the label without a record, so it gets few texts or none.
     texts = rows_of(folder / 'out')
     assert texts and sum(row['label'] == 'nobody' for row in texts) < len(texts) / 2
-    assert not any(text.encode() in data for text in strange[1:] for data in contents(folder / 'out').values())
+    assert not any(
+        text.encode() in data for text in strange[1:] for data in contents(folder / 'out').values()
+    )
 
 
 def test_settings_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> None:
