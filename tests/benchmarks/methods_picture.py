@@ -24,11 +24,16 @@ _LOOKS = {
     'votes on tokens': ('#D55E00', 's'),
     'fine-tuning': ('#0072B2', 'o'),
     'votes on whole texts': ('#009E73', '^'),
-    'training, then votes': ('#CC79A7', 'D'),
+    'training and votes': ('#CC79A7', 'D'),
 }
 _SIZE = 9  # points
 # Places of a name beside its point, in points, and the end of it that is there.
-_PLACES = ((6, 5, 'left'), (6, -12, 'left'), (-6, 5, 'right'), (-6, -12, 'right'))
+_PLACES = tuple(
+    (x, y, end)
+    for far in (0, 11, 22)
+    for x, end in ((6, 'left'), (-6, 'right'))
+    for y in (5 + far, -12 - far)
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +105,7 @@ def figure() -> 'Figure':
     """The two panels; no name lies on another or on a point."""
     from matplotlib.figure import Figure
 
-    whole = Figure(figsize=(9.6, 4.2), layout='constrained', facecolor='white')
+    whole = Figure(figsize=(10.4, 5.4), layout='constrained', facecolor='white')
     panels = whole.subplots(1, 2, sharey=True)
     found = rows()
     names_of = [
