@@ -102,7 +102,7 @@ def test_plan_as_json() -> None:
     done = in_this_process('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
     found = one_object(done.stdout)
     assert (done.returncode, done.stderr) == (0, '')
-    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['method'] == 'evolve'
+    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['method'] == 'tune-refine'
 
 
 # --- Requests that cannot be carried out -----------------------------------------
