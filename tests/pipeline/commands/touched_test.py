@@ -74,6 +74,8 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 SLOW_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('fine-tune', *INPUT, *PRICE, *SHORT, '--tuning-steps', '2', '--expected-batch-size', '8', '--lora-rank',
       '1', '--output', 'adapter'), ('adapter', 'adapter.curator')),
+    (('tune-refine', *INPUT, *PRICE, '--tuning-steps', '2', '--expected-batch-size', '8', '--lora-rank', '1',
+      '--candidates', '8', '--examples', '4', '--output', 'tuned'), ('tuned', 'tuned.curator')),
     (('generate', '--adapter', 'adapter', '--examples-per-label', '2', '--output', 'sampled'),
      ('sampled', 'sampled.curator')),
     (('evolve', *INPUT, *PRICE, '--rounds', '1', '--candidates', '4', '--examples',
