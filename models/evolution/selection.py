@@ -34,8 +34,8 @@ class VoteField:
     counts shrink to their mean. It also gives an expected count to a text that nobody voted on.
 
     The mean of a row grows with the share of its label among what the prompts of texts around asked for. That
-    share is public, and how much it says is a single number of a row, which the votes on all texts tell far
-    better than any one of them: see `asked_shares` and `leads_of`.
+    share is known without this row, and how much it says is a single number of a row, which the votes on all
+    texts tell far better than any one of them: see `asked_shares` and `leads_of`.
 
     Attributes:
         embeddings: Of the N texts that were voted on, `[N, d]`, unit rows.
@@ -114,8 +114,8 @@ def asked_shares(asked: np.ndarray, labels: int, embeddings: np.ndarray) -> np.n
 
     A source that writes the label it is asked for four times in ten is seldom wrong about a neighbourhood.
     Each share is a kernel ridge regression on the other texts (Rasmussen and Williams 2006, equations 2.25
-    and 5.12), of the width and the ridge that predict what was asked for best. No record and no vote has a
-    part in it.
+    and 5.12), of the width and the ridge that predict what was asked for best. The labels of a first list are
+    public; those of texts like earlier ones follow from votes that were released before.
 
     Args:
         asked: The label that the prompt of each text asked for, `[N]` places; −1 where none is known.

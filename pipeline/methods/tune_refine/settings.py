@@ -42,7 +42,7 @@ class TrainingAndVotes(panel.Panel):
     )
     vote_share: float = _setting(
         'Share of --epsilon that the votes would have by themselves. Training has what is left of the '
-        'losses: with 0.6 of 1 about as much as 0.92 by itself.',
+        'losses: with 0.6 of 1 about as much as 0.85 by itself.',
         0.6,
     )
     tuning_steps: int = _setting('T: steps of DP-Adam.', 15)
