@@ -21,7 +21,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import beam_looks, long_tests, passed_files
+from tests import beam_looks, long_tests, passed_tests
 
 # A busy machine makes an example slow, and says nothing of it. A check of one commit says the same each
 # time; new examples are looked for wherever else the tests run.
@@ -44,14 +44,14 @@ def _processor() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption('--once', action='store_true', help='leave out files that passed for the same tree')
+    parser.addoption('--once', action='store_true', help='leave out tests that passed for the same tree')
     parser.addoption('--without-longest', action='store_true', help='leave out long_tests.LONGEST')
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if (cache := getattr(config, 'cache', None)) is not None:
         _keep_compiled(cache)
-        plugin = passed_files.PassedFiles(
+        plugin = passed_tests.PassedTests(
             pathlib.Path(cache.mkdir('passed')), config.rootpath, once=config.getoption('once')
         )
         config.pluginmanager.register(plugin)

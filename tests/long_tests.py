@@ -4,6 +4,18 @@
 # key names a file, a test with all its cases, or one case.
 LONGEST: dict[str, str] = {
     'tests/launch/image/build_test.py': '`make image-check` builds the image and runs it; CI does so too.',
+    'tests/attacks/grammars_test.py::test_without_limits_a_bomb_explodes': (
+        'It shows that the limits are needed; CI shows that they hold.'
+    ),
+    'tests/models/finetuning/step_test.py::test_what_a_gradient_keeps_is_what_the_compiler_holds[True]': (
+        'Layers that are computed again; CI has those that are kept.'
+    ),
+    'tests/pipeline/canary_audit_test.py::test_many_batches_notice_what_is_copied[False]': (
+        'An audit that notices nothing; CI has the one that does, and others that notice nothing.'
+    ),
+    'tests/pipeline/structure_run_test.py::test_every_complete_example_is_valid[difference, worst case]': (
+        'Worst-case accounting; CI has the individual one, and another aggregate.'
+    ),
     'tests/launch/package_test.py::test_a_machine_without_a_network_installs_the_wheelhouse_and_runs_a_job': (
         'It downloads and installs some 5 GB.'
     ),
@@ -21,6 +33,9 @@ LONGEST: dict[str, str] = {
     ),
     'tests/launch/flink/machines_test.py::test_on_two_machines_the_corpus_is_the_local_one': (
         'Two machines do what one with two task managers does in run_test.py.'
+    ),
+    'tests/launch/flink/run_test.py::test_on_flink_another_method_releases_what_it_releases_locally[fine-tune]': (
+        'One element with all units before it, as a round of votes is, which CI has.'
     ),
     'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed[in turn]': (
         'Two kills in turn; `make test` has them at once.'

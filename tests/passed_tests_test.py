@@ -10,14 +10,14 @@ pytestmark = [pytest.mark.run, pytest.mark.first]
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFTEST = """
 import pathlib
-from tests.passed_files import PassedFiles
+from tests.passed_tests import PassedTests
 
 def pytest_addoption(parser):
     parser.addoption('--once', action='store_true')
 
 def pytest_configure(config):
     folder = pathlib.Path(config.cache.mkdir('passed'))
-    config.pluginmanager.register(PassedFiles(folder, config.rootpath, config.getoption('once')))
+    config.pluginmanager.register(PassedTests(folder, config.rootpath, config.getoption('once')))
 """
 ONE = 'def test_a():\n    pass\n\ndef test_b():\n    pass\n'
 SKIPPING = 'import pytest\n\ndef test_e():\n    pytest.skip()\n'
@@ -45,17 +45,22 @@ def ran(tree: pathlib.Path, *arguments: str) -> set[str]:
     return set(re.findall(r'::test_(\w) (?:PASSED|FAILED|SKIPPED)', said))
 
 
-def test_a_file_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
+def test_a_test_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
     assert ran(tree, '--once') == set('abcde')
-    assert ran(tree, '--once') == set('cde')
+    assert ran(tree, '--once') == set('de')
     assert ran(tree) == set('abcde')
     (tree / 'part.py').write_text('changed = True\n')
     assert ran(tree, '--once') == set('abcde')
 
 
 @pytest.mark.parametrize(
-    'part', [['one_test.py::test_a'], ['-k', 'test_a'], ['--maxfail=1', 'failing_test.py']]
+    ('part', 'rest'),
+    [
+        (['one_test.py::test_a'], 'bcde'),
+        (['-k', 'test_a'], 'bcde'),
+        (['--exitfirst', 'failing_test.py'], 'abde'),
+    ],
 )
-def test_a_file_of_which_a_part_ran_has_not_passed(tree: pathlib.Path, part: list[str]) -> None:
+def test_the_rest_of_a_file_runs_later(tree: pathlib.Path, part: list[str], rest: str) -> None:
     ran(tree, *part)
-    assert ran(tree, '--once') == set('abcde')
+    assert ran(tree, '--once') == set(rest)
