@@ -3,6 +3,7 @@
 Which of the keys belong to which panel nobody who writes them has to know.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import itertools
@@ -31,6 +32,12 @@ METHOD_PANEL = 'Method'
 _LOGGER = logging.getLogger(__name__)
 # Declared numbers from which others follow, if one of them is given.
 _FOLLOWED = ('typical_words', 'examples')
+# Panels whose settings mean the same for each method that has them, and those of their settings, and of every
+# run's, that may follow from declared numbers.
+_OF_SEVERAL_METHODS = ('Prompt', 'Structure', 'Model')
+_MAY_FOLLOW = (
+    'sample_rate', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'micro_batch_size',
+)  # fmt: skip
 
 
 def method_help() -> str:
@@ -255,6 +262,44 @@ def _refuse_of_another(method: Method[Any, Any], key: str, value: Any) -> None:
     )
 
 
+def for_method(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Settings for a run of a method, where they may be those of another one.
+
+    What is of the other method alone is left out, and so is what followed for it from declared numbers: it
+    follows anew.
+    """
+    other, known = settings.get(METHOD), settings_of(name)
+    taken = {key: value for key, value in settings.items() if key in known}
+    if other is not None and other != name:
+        panels, own = settings_of(other), METHODS[other].settings.panels
+        followed = _followed(settings)
+        taken = {
+            key: value
+            for key, value in taken.items()
+            if key in _FOLLOWED
+            or (
+                (panels[key].panel not in own or panels[key].panel in _OF_SEVERAL_METHODS)
+                and (key not in followed or followed[key].value != value)
+            )
+        }
+    return taken | {METHOD: name}
+
+
+def _followed(settings: Mapping[str, Any]) -> dict[str, Follows]:
+    """What would follow for the method of some settings, if only what nothing follows from were not given."""
+    method = METHODS[settings[METHOD]]
+    panels, alone = settings_of(method.name), {*method.settings.panels} - {*_OF_SEVERAL_METHODS}
+    declared = {
+        key: value
+        for key, value in settings.items()
+        if key in (METHOD, *_FOLLOWED) or (panels[key].panel not in alone and key not in _MAY_FOLLOW)
+    }
+    try:
+        return following(**declared) | method.on_this_machine()
+    except ValueError:
+        return {}  # a run of the method will say why
+
+
 def read_config(
     path: str | None, flags: Mapping[str, Any], keys: Collection[str] | None = None
 ) -> JobConfig[Any]:
@@ -263,7 +308,7 @@ def read_config(
     Args:
         path: The TOML file, or None.
         flags: Values by setting, lists also as texts with commas; None means that the flag was not given.
-        keys: Settings that the file may hold; None for every setting.
+        keys: Settings that the command has; None for every setting.
     """
     return job_config(**read_settings(path, flags, keys))
 
@@ -271,7 +316,11 @@ def read_config(
 def read_settings(
     path: str | None, flags: Mapping[str, Any], keys: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The settings of a TOML file and flags by name; arguments and errors as of `read_config`."""
+    """The settings of a TOML file and flags by name; arguments and errors as of `read_config`.
+
+    A file may be of another method than the flags name, or have settings that the command lacks: they stay
+    in it, and a warning says which. An adapter names its model.
+    """
     entries = {} if path is None else _entries(path)
     known = all_settings()
     for key in entries:
@@ -279,11 +328,6 @@ def read_settings(
             near = difflib.get_close_matches(key, known, 1)
             hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
-        if keys is not None and key not in keys:
-            raise ValueError(
-                f'Expected only settings of this command in config={path!r}, got key={key!r}. Its flags are '
-                'all that it has: leave the key out.'
-            )
     for name, value in entries.items():
         if isinstance(value, list) and known[name].is_list:
             entries[name] = tuple(value)
@@ -293,7 +337,43 @@ def read_settings(
         if any(flags.get(name) is not None for name in names):
             for name in names:
                 entries.pop(name, None)  # a flag replaces its counterpart in the file
-    return entries | {name: value for name, value in with_lists(flags, known).items() if value is not None}
+    given = {name: value for name, value in with_lists(flags, known).items() if value is not None}
+    settings = _used(entries, given, keys, path) | given
+    if given.get('adapter') is not None and 'model' not in given:
+        # Where there is none, the run says so.
+        with contextlib.suppress(FileNotFoundError):
+            settings['model'] = _model_of(given['adapter'])
+    return settings
+
+
+def _used(
+    entries: Mapping[str, Any], flags: Mapping[str, Any], keys: Collection[str] | None, path: str | None
+) -> dict[str, Any]:
+    """Those settings of a file that a run takes; a warning names the others."""
+    used = dict(entries)
+    method = flags.get(METHOD) or implied_method(flags) or entries.get(METHOD)
+    if method in METHODS:
+        used = for_method(entries, method) if entries else {}
+    unused = METHODS[method].unused_beside(flags) if method in METHODS else frozenset[str]()
+    used = {
+        key: value
+        for key, value in used.items()
+        if key == METHOD or (key not in unused and (keys is None or key in keys))
+    }
+    if left := [key for key in entries if key not in used and key not in flags]:
+        _LOGGER.warning('WARNING: %s stays as it is; %s not used here.', path, _listed(left))
+    return used
+
+
+def _listed(keys: list[str]) -> str:
+    return f'{", ".join(keys)} {"is" if len(keys) == 1 else "are"}'
+
+
+def _model_of(adapter: str) -> str:
+    """The model that an adapter was trained on."""
+    from pipeline.methods.fine_tune import released
+
+    return released.read_card(adapter).model
 
 
 def _entries(path: str) -> dict[str, Any]:

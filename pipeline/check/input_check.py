@@ -69,6 +69,7 @@ class InputCheck:
         alike_units: Units whose ids differ from another's in case, zeros in front or punctuation alone.
         largest_unit: Records of the unit that has most.
         duplicates: Records whose text another one had before.
+        wordless: Records whose text has no letter, as that of a column of numbers.
         lengths: Lengths of texts; None where there is no record, the method reads no tokens, or the libraries
             that count them are not installed.
         findings: Advice on what to look at and to change, a sentence or two each; worst first.
@@ -86,6 +87,7 @@ class InputCheck:
     alike_units: int = dataclasses.field(repr=False)
     largest_unit: int = dataclasses.field(repr=False)
     duplicates: int = dataclasses.field(repr=False)
+    wordless: int = dataclasses.field(repr=False)
     lengths: Lengths | None = dataclasses.field(repr=False)
     findings: tuple[str, ...] = dataclasses.field(repr=False)
 

@@ -28,11 +28,11 @@ from transforms.read.dialect import OF_SPREADSHEETS
 # Number of texts whose tokens are counted, drawn from all.
 SAMPLED_TEXTS = 2_000
 # Number of undeclared labels that are listed, the most frequent first.
-SHOWN_LABELS = 20
+SHOWN_LABELS = 5
 # Characters of an undeclared label that are shown: a column named by mistake may hold whole texts.
 SHOWN_CHARACTERS = 40
 # Shares from which on a finding speaks of them.
-ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES = 0.05, 0.25, 0.05
+ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES, ALARMING_WORDLESS = 0.05, 0.25, 0.05, 0.5
 
 
 def check_records(
@@ -96,7 +96,7 @@ class _Sums:
         self._key = RunKey.new()
         self._drawn: list[Record] = []
         self._random = random.Random(0)
-        self.rows = self._records = self._duplicates = self._with_nulls = 0
+        self.rows = self._records = self._duplicates = self._with_nulls = self._wordless = 0
 
     def add(self, row: Record | Rejection) -> None:
         """Counts a row."""
@@ -113,6 +113,7 @@ class _Sums:
         digest = hashlib.blake2b(row.text.encode(), digest_size=12).digest()
         self._duplicates += digest in self._texts
         self._texts.add(digest)
+        self._wordless += not any(map(str.isalpha, row.text))
         if row.unit is not None:
             unit, first = unit_hash(self._key, row.unit), (record_hash(self._key, row), row.label)
             if unit not in self._units:
@@ -145,6 +146,7 @@ class _Sums:
             alike_units=sum(count for count in self._alike.values() if count > 1),
             largest_unit=max(self._units.values(), default=0) if of_user else min(1, self._records),
             duplicates=self._duplicates,
+            wordless=self._wordless,
             lengths=lengths,
             findings=(),
         )
@@ -258,18 +260,24 @@ def _findings(
                 '--show-rejected 10.'
             )
     yield from view.findings(check)
-    if check.declared_records:
-        taken, what = view.wrong_number(check)
-        if not FEWEST_CONTEXTS <= taken / check.declared_records <= MOST_CONTEXTS:
-            yield (
-                f'--records says {check.declared_records:,}, and a run would take {taken:,}. What `plan` '
-                f'says of {what} is off by as much. Declare a number that is public.'
-            )
+    if check.declared_records and not (
+        FEWEST_CONTEXTS <= check.units / check.declared_records <= MOST_CONTEXTS
+    ):
+        users = ' users' if config.budget.unit == 'user' else ''
+        yield (
+            f'--records says {check.declared_records:,}{users}, and a run would take {check.units:,}. What '
+            f'`plan` says of {view.off_by_number(check)} is off by as much. Declare a number that is public.'
+        )
     if check.lengths is not None and check.lengths.share_cut >= ALARMING_CUT:
         flag = f'--{view.length_setting.replace("_", "-")}'
         yield (
             f'{check.lengths.share_cut:.0%} of the texts are cut at {check.lengths.room} tokens. Raise '
             f'{flag}, which costs time and memory and no privacy.'
+        )
+    if check.records and check.wordless / check.records >= ALARMING_WORDLESS:
+        yield (
+            f'{check.wordless:,} of {check.records:,} texts have no letter, as numbers have none. Is '
+            f'--text-field {config.input.text_field!r} the column of the text?'
         )
     if check.records and check.duplicates / check.records >= ALARMING_DUPLICATES:
         yield (

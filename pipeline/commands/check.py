@@ -15,7 +15,7 @@ from pipeline import methods
 from pipeline.asked.chosen import chosen
 from pipeline.asked.config import all_settings
 from pipeline.check.input_check import InputCheck
-from pipeline.commands import flags
+from pipeline.commands import exit_codes, flags
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 
@@ -54,7 +54,7 @@ def check(
     """Look at the input as a run would read it: rows, labels, lengths, batches, and what to change.
 
     For the curator's eyes, before a run is paid for. Give the flags of `generate`; none that says
-    what is spent is needed.
+    what is spent is needed. It ends with 1 where a run would take no row.
     """
     for name, alike in _SPENDING.items():
         if config is None and all(settings.get(other) is None for other in alike):
@@ -83,6 +83,8 @@ def check(
         print(result.to_json(), end='')
     else:
         print_check(result, terminal.console(), job_config, rejected)
+    if not result.records:
+        raise typer.Exit(exit_codes.FAILED)
 
 
 @contextlib.contextmanager
@@ -114,8 +116,11 @@ def print_check(
     files = result.files[0] if len(result.files) == 1 else f'{len(result.files):,} files'
     rows = [
         ('Input', files),
-        ('Records', f'{result.records:,}' + _declared(result.declared_records)),
-        ('Units of privacy', f'{result.units:,}, with at most {result.largest_unit:,} records'),
+        ('Records', f'{result.records:,}'),
+        (
+            'Units of privacy',
+            f'{result.units:,}, with at most {result.largest_unit:,} records{_declared(result, config)}',
+        ),
         ('Repeated texts', f'{result.duplicates:,}'),
     ]
     rows += [('Rejected' if not place else '', f'{count:,}: {reason}')
@@ -149,6 +154,10 @@ def print_check(
         cells = view.cells(label.contexts, label.batches)
         labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells)
     console.print(labels)
+    listed = sum(not label.declared for label in result.labels)
+    if result.undeclared > listed:
+        plain(f'{result.undeclared - listed:,} labels more that are not declared.')
+        console.print()
     if not result.findings:
         plain('Nothing stands out.')
     for finding in result.findings:
@@ -165,5 +174,8 @@ def _printable(raw: bytes) -> str:
     return shown + '…' * (len(text) > SHOWN_CHARACTERS)
 
 
-def _declared(records: int | None) -> str:
-    return '' if records is None else f'; --records declares {records:,}'
+def _declared(result: InputCheck, config: JobConfig) -> str:
+    if result.declared_records is None:
+        return ''
+    users = ' users' if config.budget.unit == 'user' else ''
+    return f'; --records declares {result.declared_records:,}{users}'

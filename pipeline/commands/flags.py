@@ -41,7 +41,7 @@ QuietFlag = Annotated[bool, typer.Option('--quiet', help='Print nothing but erro
 InputFlag = Annotated[
     str, typer.Option('--input', help='Files of texts: JSONL, CSV or Parquet; globs and comma lists.')
 ]
-RecordsFlag = Annotated[str, typer.Option('--input', help=INPUT_HELP)]
+RecordsFlag = Annotated[str | None, typer.Option('--input', help=INPUT_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
 ]

@@ -49,6 +49,10 @@ def plan(
         print(run_plan.to_json())
     else:
         rows = run_plan.rows() if why is None else [('Method', why), *run_plan.rows()]
+        if job_config.input.input is not None:
+            rows.append(
+                ('Input', 'not looked at: whether it has these columns and rows, `dp-corpus check` says')
+            )
         plan_terminal.render(rows, run_plan.warnings, terminal.console())
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)

@@ -9,7 +9,7 @@ import typer
 
 from models.clustering.centers import ClusterSettings
 from models.privacy.randomness import RunKey
-from pipeline.asked.config import of_panels, without_password
+from pipeline.asked.config import of_panels, read_settings, without_password
 from pipeline.commands import flags
 from pipeline.prepare import centers as centers_lib
 from pipeline.release import apart
@@ -17,6 +17,7 @@ from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import Input
 
 _OF_TEXTS = ('text_field', 'delimiter', 'encoding', 'quoting')
+_OF_SPLIT = (*_OF_TEXTS, 'unit_field', 'query', 'sheet', 'split')
 
 
 def _flags_of(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -31,12 +32,13 @@ def _declared(place: str, settings: Mapping[str, Any]) -> Input:
     return declared
 
 
-@_flags_of(*_OF_TEXTS, 'unit_field', 'query', 'sheet', 'split')
+@_flags_of(*_OF_SPLIT)
 def split(
-    input_: flags.RecordsFlag,
     output: Annotated[
         str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
     ],
+    input_: flags.RecordsFlag = None,
+    config: flags.ConfigFlag = None,
     test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
     key: Annotated[
         str | None,
@@ -52,13 +54,18 @@ def split(
 
     Example: dp-corpus split --input records.csv --output sets
 
-    A keyed hash sends each unit as a whole to one side: rows of one --unit-field, or else of equal text. Run
+    A keyed hash sends each unit as a whole to one side: rows of one --unit-field, or else of equal text. Of
+    --config, the settings of a run, it takes where the records are and how they are written. Run
     `generate` on DIR/records, and give DIR/test to `evaluate`. Rows come out whole, as JSON lines, whatever
     the input is. The numbers of rows are for the curator alone.
     """
     folder = pathlib.Path(output)
     apart.check_folder(folder)
-    declared = _declared(without_password(input_), settings)
+    values = read_settings(config, {'input': input_, **settings})
+    if values.get('input') is None:
+        raise ValueError('Expected records, got input=None. Give --input FILES, or a --config that has it.')
+    place = without_password(values['input'])
+    declared = _declared(place, {name: values.get(name) for name in _OF_SPLIT})
     off_screen.silence_libraries()
     with off_screen.without_chatter(), off_screen.unquoted():
         from pipeline.prepare import split as split_lib

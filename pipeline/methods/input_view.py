@@ -52,5 +52,18 @@ class InputView(abc.ABC):
         yield from ()
 
     @abc.abstractmethod
-    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
-        """(what the run would take of the declared number, what a plan is off by where that is wrong)."""
+    def off_by_number(self, check: InputCheck) -> str:
+        """What a plan says wrongly where the declared number of units is wrong, in words."""
+
+
+def measure_continuations(config: JobConfig[Any]) -> MeasureTexts:
+    """The function that measures texts as the model writes them, beside the longest that it may write."""
+    from pipeline.methods import workers
+
+    writer = workers.prompt_writer(config.method, config.input)
+
+    def lengths(texts: Sequence[str]) -> tuple[int, list[int]]:
+        tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
+        return config.method.max_example_tokens, tokens
+
+    return lengths

@@ -218,6 +218,10 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         """Settings that suit what is installed here, by name; `dp-corpus start` writes them into its file."""
         return {}
 
+    def unused_beside(self, flags: Mapping[str, Any]) -> frozenset[str]:
+        """Settings of a file of settings that a run with these flags has no use for."""
+        return frozenset()
+
     @abc.abstractmethod
     def solve(self, config: JobConfig[M]) -> R:
         """Everything that follows from a config; `pipeline.methods.solve` asks for it once a command.

@@ -13,7 +13,7 @@ from typing import Any
 
 from models import bundled
 from pipeline import methods
-from pipeline.asked.config import METHOD, job_config, settings_of
+from pipeline.asked.config import for_method, job_config
 from pipeline.methods.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
 from pipeline.plan.planned import planned
@@ -87,11 +87,8 @@ def compare(settings: Mapping[str, Any]) -> Comparison:
     for method in methods.METHODS.values():
         if not method.needs_only_records:
             continue
-        method_settings = {
-            name: value for name, value in settings.items() if name in settings_of(method.name)
-        }
         try:
-            config = job_config(**{**method_settings, METHOD: method.name})
+            config = job_config(**for_method(settings, method.name))
             compared.append(_compared(method, config, planned(config)))
         except ValueError as error:
             errors.append(error)

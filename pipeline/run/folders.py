@@ -1,9 +1,11 @@
 """The two folders of a run: made, or checked to be this run's."""
 
+import contextlib
+import fcntl
 import json
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
@@ -50,16 +52,9 @@ def prepare(run: Run) -> list[str]:
     files = identity.input_files(run)
     _check_apart(run, files)
     digests = identity.fingerprint(run, files)
-    known = FileSystems.join(work_dir, RUN)
-    for place, option in ((work_dir, 'work_dir'), (output, 'output')):
-        # Looked at in this order: another launcher of this run may have begun in between.
-        if not is_empty(place, besides=(f'{RUN}*',)) and not FileSystems.exists(known):
-            raise FileExistsError(
-                f"Expected an empty folder or this run's, got {option}={place!r}, which holds other files. "
-                f'Choose another --{option.replace("_", "-")}.'
-            )
+    _refuse_other_files(run)
     make_folder(work_dir, private=True)
-    write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
+    write_file(FileSystems.join(work_dir, RUN), (json.dumps(digests, indent=2) + '\n').encode())
     _refuse_change(run, digests)
     for name in (*WORK_FOLDERS, *folders.work):
         make_folder(FileSystems.join(work_dir, name))
@@ -109,16 +104,60 @@ def _refuse_link(folder: str) -> None:
         )
 
 
-def check_resumption(run: Run) -> None:
-    """Refuses to resume a run of other settings, input, model or code; does nothing where none has begun.
-
-    `prepare` does so too: this is for whoever wants to know before a model is loaded.
+def check(run: Run) -> None:
+    """Refuses folders that `prepare` would refuse, for whoever wants to know before a model is loaded.
 
     Raises:
-        FileExistsError: See above; the error says what differs.
+        As `prepare` does.
     """
+    files = identity.input_files(run)
+    _check_apart(run, files)
+    _refuse_other_files(run)
     if FileSystems.exists(FileSystems.join(run.work_dir, RUN)):
-        _refuse_change(run, identity.fingerprint(run))
+        _refuse_change(run, identity.fingerprint(run, files))
+
+
+def _refuse_other_files(run: Run) -> None:
+    for place, option in ((run.work_dir, 'work_dir'), (run.output, 'output')):
+        # Looked at in this order: another launcher of this run may have begun in between.
+        if not is_empty(place, besides=(f'{RUN}*',)) and not FileSystems.exists(
+            FileSystems.join(run.work_dir, RUN)
+        ):
+            raise FileExistsError(
+                f"Expected an empty folder or this run's, got {option}={place!r}, which holds other files. "
+                f'Choose another --{option.replace("_", "-")}.'
+            )
+
+
+@contextlib.contextmanager
+def alone(run: Run) -> Iterator[None]:
+    """Keeps a second command on this machine from doing the same run beside this one.
+
+    Nothing would be lost: both would draw the same. A killed command lets go at once, and a folder that is
+    not of this machine, or of a filesystem without locks, is nobody's alone.
+
+    Raises:
+        FileExistsError: Another command does the run.
+    """
+    if not is_local(run.work_dir):
+        yield
+        return
+    make_folder(run.work_dir, private=True)
+    folder = os.open(run.work_dir, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileExistsError(
+                f'Expected one command for this run, got another one that is at work in work_dir='
+                f'{run.work_dir!r}. Wait for its end, or stop it and repeat this command, which goes on where '
+                'it was.'
+            ) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(folder)
 
 
 def _refuse_change(run: Run, digests: Mapping[str, str]) -> None:

@@ -36,6 +36,25 @@ def _apart_from_cells() -> Iterator[None]:
             setattr(beam.pipeline, name, function)
 
 
+def check(run: Run) -> None:
+    """Refuses a run whose ledger or folders `carry_out` would refuse, before a model is loaded; makes nothing.
+
+    Raises:
+        As `carry_out` does.
+    """
+    _ledger_of(run)
+    folders.check(run)
+
+
+def _ledger_of(run: Run) -> Ledger | None:
+    """The ledger of a run that it would let start; the binding answer is that to the charge."""
+    if run.budget.ledger is None:
+        return None
+    ledger = Ledger.open(run.budget.ledger)
+    charge.check(ledger, run)
+    return ledger
+
+
 @_apart_from_cells()
 def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
     """Prepares the folders, charges the ledger and runs the job to its end.
@@ -57,10 +76,8 @@ def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipelin
     options = beam_options(run.runner.runner, beam_arguments)
     root = beam.Pipeline(options=options)
     resources.check(run)
-    ledger = None if run.budget.ledger is None else Ledger.open(run.budget.ledger)
-    if ledger is not None:
-        # Before any folder is made for a run that may not start; the binding answer comes below.
-        charge.check(ledger, run)
+    # Before any folder is made for a run that may not start.
+    ledger = _ledger_of(run)
     files = folders.prepare(run)
     entry = None if ledger is None else charge.reserve(ledger, run)
     job.build(root, run, prepared, entry, files)

@@ -70,7 +70,7 @@ def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Con
         from pipeline.run import folders, start
         from pipeline.screen import progress
 
-        folders.check_resumption(run)
+        start.check(run)
     if loads_model:
         console.print('Loading the model takes half a minute.')
     with off_screen.without_chatter():
@@ -82,6 +82,6 @@ def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Con
     # Nobody else needs what earlier runs left, which may be damaged.
     estimate = method.estimate(run) if off_screen.shows_progress(console) else None
     share = 0.0 if estimate is None else estimate.decoding_share
-    with progress.watch(run.work_dir, console, share):
+    with folders.alone(run), progress.watch(run.work_dir, console, share):
         start.carry_out(run, prepared, beam_arguments)
     return folders.is_finished(run)

@@ -24,7 +24,10 @@ class Budget(panel.Panel):
     epsilon: float | None = _setting(
         'Target epsilon. The run solves for the settings of its method that give it.', None
     )
-    delta: float | None = _setting('delta. Without it, records ** -1.1 of the declared --records.', None)
+    delta: float | None = _setting(
+        'delta. Without it, records ** -1.1 of the declared --records, and 3.98e-05 for fewer than 10,000.',
+        None,
+    )
     dataset: str | None = _setting(
         "Name of the records in a ledger, which charges this run to the dataset's budget before its first "
         'token. Needs --ledger.',

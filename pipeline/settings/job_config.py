@@ -23,11 +23,19 @@ OF_EVERY_RUN: Mapping[str, type[Panel]] = {
 }
 
 
+# Units that the default of delta counts with at the least: of a few hundred, `records ** -1.1` would leave
+# out a chance of 1 in 1,000.
+_FEWEST_FOR_DELTA = 10_000
+
+
 def delta_of(declared: Input, budget: Budget) -> float | None:
-    """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits; or None."""
+    """delta as given, or by the declared number: n ** -1.1, rounded down to three digits; or None.
+
+    n is the number of units, or 10,000 where they are fewer.
+    """
     if budget.delta is not None or declared.records is None:
         return budget.delta
-    exact = declared.records**-1.1
+    exact = max(declared.records, _FEWEST_FOR_DELTA) ** -1.1
     unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
     # Through text, so that the number that is printed is the number that is meant.
     return float(f'{math.floor(exact / unit) * unit:.2e}')
@@ -51,7 +59,7 @@ class JobConfig[M: MethodSettings]:
         if self.budget.delta is None and self.input.records is None and self.method.reads_records:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
-                'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
+                'Give --delta, or --records N, which delta follows from. The true number is private, never used.'
             )
         if (self.budget.unit == 'user') != (self.input.unit_field is not None):
             raise ValueError(

@@ -277,7 +277,7 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
     assert 'each with probability 0.5, whole or not at all' in said
     assert 'No amplification by sampling is claimed' in said
     with pytest.raises(FileExistsError, match='--sample-rate was 0.5 and is 0.25'):
-        folders.check_resumption(methods.solve(run.replace(sample_rate=0.25), launch=True))
+        folders.check(methods.solve(run.replace(sample_rate=0.25), launch=True))
 
 
 # --- The same run again ----------------------------------------------------------

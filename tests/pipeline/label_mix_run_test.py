@@ -195,9 +195,7 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
     assert texts_of(folder / 'out') == label_mix.texts_of_counts(12, drawn[0])
     # Another price is another run.
     with pytest.raises(FileExistsError, match='--label-mix-rho was 0.5 and is 0.25'):
-        folders.check_resumption(
-            methods.solve(config(folder, tuning_steps=3, label_mix_rho=0.25), launch=True)
-        )
+        folders.check(methods.solve(config(folder, tuning_steps=3, label_mix_rho=0.25), launch=True))
 
 
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
 from models.evolution.settings import EvolutionSettings
@@ -11,7 +11,12 @@ from models.records import Record
 from pipeline.methods.canary_audit import Canaries
 from pipeline.methods.evolve import follows, plan, run
 from pipeline.methods.evolve.run import VotingRun
-from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings, RefineSettings
+from pipeline.methods.evolve.settings import (
+    MOST_ROUNDS,
+    OF_PUBLIC_PROMPTS,
+    EvolveSettings,
+    RefineSettings,
+)
 from pipeline.methods.follows import Follows
 from pipeline.methods.method import Generated, Method, Reported
 from pipeline.settings import text_votes
@@ -89,6 +94,13 @@ class Evolution(TextVoting[EvolveSettings]):
     solve = staticmethod(run.solve_evolution)
     standing = staticmethod(plan.standing)
     follows = staticmethod(follows.of)
+
+    def unused_beside(self, flags: Mapping[str, Any]) -> frozenset[str]:
+        if flags.get('adapter') is None:
+            return frozenset()
+        from pipeline.methods.fine_tune import released
+
+        return frozenset((*released.PROMPT_SETTINGS, 'prompt', 'schema', *OF_PUBLIC_PROMPTS))
 
     def on_this_machine(self) -> dict[str, Follows]:
         if not text_votes.minilm_is_installed():

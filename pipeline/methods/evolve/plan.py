@@ -10,7 +10,7 @@ from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate, duration, three_digits
 from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import EvolveSettings, RefineSettings
-from pipeline.methods.input_view import InputView
+from pipeline.methods.input_view import InputView, MeasureTexts, measure_continuations
 from pipeline.methods.method import (
     FEWEST_OF_LABEL,
     ITEM_BYTES,
@@ -193,13 +193,17 @@ def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
 class VotingView(InputView):
     """Units, each with its one vote a round."""
 
+    room = 'at the most are written of a text'
+
     @property
     def expected_batch_size(self) -> int:
         return 1
 
-    def measure(self) -> None:
-        # An embedder reads words, and cuts none that a prompt would.
-        return None
+    def measure(self) -> MeasureTexts | None:
+        # The embedder reads records; the model writes texts, none longer than its cap.
+        settings = self.config.method
+        is_sampled = isinstance(settings, EvolveSettings) and settings.endpoint is None
+        return measure_continuations(self.config) if is_sampled else None
 
-    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
-        return check.units, 'the votes that a text gets'
+    def off_by_number(self, check: InputCheck) -> str:
+        return 'the votes that a text gets'

@@ -36,6 +36,13 @@ class FineTuning(Method[FineTuneSettings, TuningRun]):
     needed_memory = staticmethod(plan.needed_memory)
     plan = staticmethod(plan.plan_run)
 
+    def unused_beside(self, flags: Mapping[str, Any]) -> frozenset[str]:
+        if flags.get('adapter') is None:
+            return frozenset()
+        from pipeline.methods.fine_tune import released
+
+        return frozenset(released.TRAINING_SETTINGS)
+
     def digests(self, run: TuningRun) -> Mapping[str, str]:
         from pipeline.methods import start_corpus
         from pipeline.methods.fine_tune import graph, released

@@ -14,7 +14,7 @@ from pipeline.check.input_check import InputCheck
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate
 from pipeline.methods.fine_tune.run import Config, TuningRun
-from pipeline.methods.input_view import InputView, MeasureTexts
+from pipeline.methods.input_view import InputView, MeasureTexts, measure_continuations
 from pipeline.methods.method import (
     FEWEST_OF_LABEL,
     ITEM_BYTES,
@@ -253,17 +253,9 @@ class TuningView(InputView):
         return self.config.method.expected_batch_size
 
     def measure(self) -> MeasureTexts:
-        from pipeline.methods import workers
+        return measure_continuations(self.config)
 
-        writer = workers.prompt_writer(self.config.method, self.config.input)
-        return functools.partial(self._lengths, writer)
-
-    def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
-        tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
-        return self.config.method.max_example_tokens, tokens
-
-    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
-        # The declared number is of units: what each step's batch is drawn from.
+    def off_by_number(self, check: InputCheck) -> str:
         assert check.declared_records is not None  # `FineTuneSettings.check_run`
         units_of_a_step = check.batch_size * check.units / check.declared_records
-        return check.units, f'a step, which would hold {units_of_a_step:,.1f} units,'
+        return f'a step, which would hold {units_of_a_step:,.1f} units,'

@@ -396,8 +396,8 @@ class VotesView(InputView):
                     '--batch-size at its price, or fewer labels.'
                 )
 
-    def wrong_number(self, check: InputCheck) -> tuple[int, str]:
-        return check.records, 'texts and hours'
+    def off_by_number(self, check: InputCheck) -> str:
+        return 'texts and hours'
 
 
 def _filled_slots(records: int, slots: int) -> int:

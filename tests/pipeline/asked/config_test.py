@@ -118,7 +118,7 @@ def test_a_setting_of_another_method_is_refused_with_what_to_give(
     for build in (
         lambda: job_config(**given, **{name: value}),
         lambda: read_config(None, {**given, name: value}),
-        lambda: read_config(write_toml(tmp_path, tomli_w.dumps({name: value})), given),
+        lambda: read_config(write_toml(tmp_path, tomli_w.dumps(given)), {name: value}),
     ):
         with pytest.raises(ValueError) as caught:
             build()

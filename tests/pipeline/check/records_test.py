@@ -72,6 +72,43 @@ def test_units_are_counted_once_and_under_one_label(path: pathlib.Path) -> None:
     assert (alone.units, alone.largest_unit) == (alone.records, 1)
 
 
+def test_a_declared_number_of_users_is_held_against_users(path: pathlib.Path) -> None:
+    of_users = {'unit': 'user', 'unit_field': 'who', 'batches_per_label': 1}
+    assert not any('--records says' in one for one in checked(path, **of_users, records=11).findings)
+    (said,) = (one for one in checked(path, **of_users, records=61).findings if '--records says' in one)
+    assert said.startswith('--records says 61 users, and a run would take 10.')
+
+
+def test_a_column_of_numbers_is_no_text(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / 'rows.csv'
+    file.write_text('ref,text\n' + ''.join(f'{n},A text.\n' for n in range(10)))
+    no_label: dict[str, Any] = {'label_field': None, 'labels': ()}
+    said = (
+        "10 of 10 texts have no letter, as numbers have none. Is --text-field 'ref' the column of the text?"
+    )
+    assert said in checked(file, text_field='ref', **no_label).findings
+    assert not any('no letter' in one for one in checked(file, **no_label).findings)
+
+
+def test_of_many_undeclared_labels_five_are_listed_and_the_others_counted(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / 'rows.csv'
+    file.write_text('kind,text\na,One.\n' + ''.join(f'k{n},Text {n}.\n' for n in range(9)))
+    arguments = ('check', '--input', str(file), '--text-field', 'text', '--label-field', 'kind')
+    done = command_line.in_this_process(*arguments, '--labels', 'a')
+    assert done.stdout.count('(not declared)') == 5
+    assert '4 labels more that are not declared.' in done.stdout
+
+
+def test_of_votes_on_texts_it_says_how_long_a_text_may_be(path: pathlib.Path) -> None:
+    config = job_config(
+        method='evolve', input=str(path), text_field='text', label_field='kind', labels=('a', 'b'),
+        records=60, epsilon=1.0, max_example_tokens=16,
+    )  # fmt: skip
+    lengths = records.check_records(config).lengths
+    assert lengths is not None and lengths.room == 16 < lengths.longest
+    assert lengths.share_cut == 1 / lengths.texts
+
+
 def test_batches_and_slots_are_those_of_the_true_count(path: pathlib.Path) -> None:
     found = {each.label: (each.contexts, each.batches) for each in checked(path).labels}
     assert found == {'a': (42, 5), 'b': (20, 2), 'c': (None, None)}
@@ -158,6 +195,8 @@ def test_an_empty_file_and_a_sample_of_many(
     found = checked(empty)
     assert (found.records, found.units, found.lengths) == (0, 0, None)
     assert found.findings == ('There is no row in these files. Check --input.',)
+    done = command_line.in_this_process('check', '--input', str(empty), '--text-field', 'text')
+    assert done.returncode == 1 and 'There is no row in these files.' in done.stdout
     monkeypatch.setattr(records, 'SAMPLED_TEXTS', 10)
     lengths = checked(path).lengths
     assert lengths is not None and lengths.texts == 10
@@ -171,7 +210,8 @@ def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(p
     arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'kind')
     for labels in ('a=Alpha visits,b', 'Cardio,Neuro'):
         done = command_line.in_this_process(*arguments, '--labels', labels)
-        assert done.returncode == 0, done.stderr
+        # No row has one of the latter.
+        assert done.returncode == (labels == 'Cardio,Neuro'), done.stderr
         assert done.stdout.startswith('For the curator alone: true figures of private records.')
         assert ('a Alpha visits ' in done.stdout) == labels.startswith('a=')
     assert 'A run would take none of these rows' in done.stdout
@@ -191,7 +231,7 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
     """As of a column of texts that was named for that of labels."""
     arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'text')
     done = command_line.in_this_process(*arguments, '--labels', 'a,b')
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1  # no text is a declared label
     whole = "does not declare: 'Always the same.', 'Text number 0 of the first kind.'"
     long = ('word ' * 400).strip()
     assert whole in done.stdout and long not in ' '.join(done.stdout.split())
@@ -206,6 +246,7 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
         'check', '--input', str(one), '--text-field', 'text', '--label-field', 'kind', '--labels', 'a,b'
     )
     cut = f'{long[:40]}… (cut, of {len(long):,} characters)'
+    assert done.returncode == 1
     assert cut in ' '.join(done.stdout.split()) and long not in done.stdout
 
 

@@ -90,13 +90,13 @@ def test_a_list_of_names_with_commas_is_the_same_input_from_everywhere(
 def test_a_changed_setting_is_named_with_both_values(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, record_id_field='id')
     (tmp_path / 'in.jsonl').write_text(json.dumps({'text': 'A record.', 'id': '1'}) + '\n', encoding='utf-8')
-    folders.check_resumption(methods.solve(run, launch=True))  # none has begun
+    folders.check(methods.solve(run, launch=True))  # none has begun
     folders.prepare(methods.solve(run, launch=True))
-    folders.check_resumption(methods.solve(run, launch=True))
-    folders.check_resumption(methods.solve(run.replace(runner='DirectRunner'), launch=True))
+    folders.check(methods.solve(run, launch=True))
+    folders.check(methods.solve(run.replace(runner='DirectRunner'), launch=True))
     other = run.replace(batch_size=16, record_id_field=None, corpus_description='Letters.')
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]") as refused:
-        folders.check_resumption(methods.solve(other, launch=True))
+        folders.check(methods.solve(other, launch=True))
     said = str(refused.value)
     assert '--batch-size was 8 and is 16. ' in said
     assert "--corpus-description was 'A collection of texts, one after another.' and is 'Letters.'. " in said
@@ -221,11 +221,11 @@ def test_weights_are_hashed_once_however_often_a_run_is_asked_who_it_is(
 
     monkeypatch.setattr(hashlib, 'file_digest', counted)
     folders.prepare(methods.solve(run, launch=True))
-    folders.check_resumption(methods.solve(run, launch=True))
+    folders.check(methods.solve(run, launch=True))
     folders.prepare(methods.solve(run, launch=True))
     assert read.count(str(file)) == 1
     # A change of the same size: it is the system's times that tell.
     file.write_bytes(b'GGUF' + bytes(59) + b'1')
     with pytest.raises(FileExistsError, match='The weights'):
-        folders.check_resumption(methods.solve(run, launch=True))
+        folders.check(methods.solve(run, launch=True))
     assert read.count(str(file)) == 2

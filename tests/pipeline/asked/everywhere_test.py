@@ -1,0 +1,84 @@
+"""The settings that `dp-corpus start` writes, in every command that takes a file of settings."""
+
+import json
+import pathlib
+
+import pytest
+
+from pipeline.asked import config, narrowed
+from pipeline.asked.chosen import chosen
+from tests import command_line
+
+METHODS = ('predict', 'tune-refine', 'evolve', 'fine-tune')
+
+
+@pytest.fixture(params=METHODS)
+def started(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'p{n % 12},Note {n}.,{"ab"[n % 2]}\n' for n in range(60)]
+    pathlib.Path('notes.csv').write_text('who,note,ward\n' + ''.join(rows))
+    done = command_line.in_this_process(
+        'start', 'notes.csv', '--yes', '--label-field', 'ward', '--labels', 'a,b', '--unit-field', 'who',
+        '--records', '5000', '--typical-words', '30', '--epsilon', '2', '--examples', '60',
+        '--corpus-description', 'Notes.', '--method', request.param,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return str(request.param)
+
+
+def test_a_plan_and_a_comparison_take_it(started: str) -> None:
+    plan = command_line.in_this_process('plan', '--config', 'run.toml', '--json')
+    assert json.loads(plan.stdout)['method'] == started
+    done = command_line.in_this_process('plan', '--compare', '--config', 'run.toml', '--json')
+    assert done.returncode == 0, done.stderr
+    compared = {each['method']: each for each in json.loads(done.stdout)['methods']}
+    assert compared.keys() == set(METHODS)
+    # Everything that is of one method alone follows anew for another.
+    assert [each['why_not'] for each in compared.values()] == [None] * 4
+    of_plan = json.loads(plan.stdout)
+    assert compared[started]['epsilon'] == pytest.approx(of_plan['epsilon'])
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_run_of_another_method_takes_what_it_has(
+    started: str, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every method has the settings that it would have if `start` had named it, but for the embedder."""
+    del started
+    run, why = chosen('run.toml', {'method': method})
+    answers = {'input': 'notes.csv', 'records': 5000, 'epsilon': 2.0, 'examples': 60, 'typical_words': 30}
+    assert answers.items() <= run.settings().items() and why is None
+    anew = config.job_config(
+        **answers, method=method, unit='user', unit_field='who', text_field='note', label_field='ward',
+        labels=('a', 'b'), corpus_description='Notes.', text_name='Note', label_name='Ward',
+        output='notes-synthetic', model=run.settings()['model'],
+    )  # fmt: skip
+    named = {name: value for name, value in run.settings().items() if name != 'embedder'}
+    assert named == {name: value for name, value in anew.settings().items() if name != 'embedder'}
+    assert all(record.message.startswith('WARNING: run.toml stays as it is; ') for record in caplog.records)
+
+
+def test_a_flag_of_another_method_is_refused_beside_it(started: str) -> None:
+    wrong = {
+        'predict': 'vote_share',
+        'tune-refine': 'clip_bound',
+        'evolve': 'clip_bound',
+        'fine-tune': 'rounds',
+    }
+    with pytest.raises(ValueError, match=f'Expected no {wrong[started]} with method={started!r}'):
+        chosen('run.toml', {wrong[started]: 0.5})
+
+
+def test_training_alone_and_a_split_take_it(started: str) -> None:
+    assert narrowed.training('run.toml', {}).settings()['examples_per_label'] == 0
+    done = command_line.in_this_process('split', '--config', 'run.toml', '--output', 'sets', '--json')
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made['records'] + made['test'] == 60 and made['without_unit'] == 0
+    sides = [
+        {json.loads(line)['who'] for line in pathlib.Path(f'sets/{side}/notes.jsonl').open()}
+        for side in ('records', 'test')
+    ]
+    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 12
+    refused = command_line.in_this_process('split', '--output', 'more')
+    assert refused.returncode == 2 and 'Give --input FILES, or a --config that has it.' in refused.stderr
