@@ -149,9 +149,9 @@ def alone(run: Run) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FileExistsError(
-                f'Expected one command for this run, got another one that is at work in work_dir='
-                f'{run.work_dir!r}. Wait for its end, or stop it and repeat this command, which goes on where '
-                'it was.'
+                'Expected one command for this run, got another one that is at work in '
+                f'work_dir={run.work_dir!r}. Wait for its end, or stop it and repeat this command, which goes '
+                'on where it was.'
             ) from None
         except OSError:
             pass

@@ -153,7 +153,7 @@ def test_a_file_of_settings_may_hold_others_which_are_said(
     for settings, unused in (
         ('method = "fine-tune"', ''),
         ('top_p = 0.5', 'top_p is'),
-        ('method = "evolve"\nrounds = 2\nexamples = 3', 'rounds, examples are'),
+        ('method = "evolve"\nrounds = 2\ncandidates = 3', 'rounds, candidates are'),
     ):
         file.write_text(f'records = 400\nepsilon = 3.0\n{settings}\n')
         done = in_this_process(*arguments)

@@ -1,15 +1,12 @@
 """The plan of a fine-tuning run: its price and its size, before anything is read or paid."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Sequence
 
 from models.decoders.device import Dtype
 from models.finetuning.settings import shares_instructions
 from models.privacy import counts
 from models.privacy.accounting import subsampled
-from models.prompts import PromptWriter
 from pipeline.check.input_check import InputCheck
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.estimate import Estimate
