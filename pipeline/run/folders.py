@@ -150,8 +150,8 @@ def alone(run: Run) -> Iterator[None]:
         except BlockingIOError:
             raise FileExistsError(
                 'Expected one command for this run, got another one that is at work in '
-                f'work_dir={run.work_dir!r}. Wait for its end, or stop it and repeat this command, which goes '
-                'on where it was.'
+                f'work_dir={run.work_dir!r}. Wait for its end, or stop it and repeat this command, which '
+                'goes on where it was.'
             ) from None
         except OSError:
             pass

@@ -37,7 +37,7 @@ def _apart_from_cells() -> Iterator[None]:
 
 
 def check(run: Run) -> None:
-    """Refuses a run whose ledger or folders `carry_out` would refuse, before a model is loaded; makes nothing.
+    """Refuses a run whose ledger or folders `carry_out` would refuse; makes nothing, and loads no model.
 
     Raises:
         As `carry_out` does.

@@ -59,7 +59,7 @@ class JobConfig[M: MethodSettings]:
         if self.budget.delta is None and self.input.records is None and self.method.reads_records:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
-                'Give --delta, or --records N, which delta follows from. The true number is private, never used.'
+                'Give --delta, or --records N, from which it follows. The true number is private, never used.'
             )
         if (self.budget.unit == 'user') != (self.input.unit_field is not None):
             raise ValueError(

@@ -76,7 +76,10 @@ def test_training_alone_and_a_split_take_it(started: str) -> None:
     made = json.loads(done.stdout)
     assert made['records'] + made['test'] == 60 and made['without_unit'] == 0
     sides = [
-        {json.loads(line)['who'] for line in pathlib.Path(f'sets/{side}/notes.jsonl').open()}
+        {
+            json.loads(line)['who']
+            for line in pathlib.Path(f'sets/{side}/notes.jsonl').read_text().splitlines()
+        }
         for side in ('records', 'test')
     ]
     assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 12
