@@ -80,7 +80,7 @@ def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Con
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
     # Nobody else needs what earlier runs left, which may be damaged.
-    estimate = method.estimate(run) if off_screen.shows_progress(console) else None
+    estimate = None if console.quiet else method.estimate(run)
     share = 0.0 if estimate is None else estimate.decoding_share
     with folders.alone(run), progress.watch(run.work_dir, console, share):
         start.carry_out(run, prepared, beam_arguments)

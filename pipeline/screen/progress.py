@@ -10,6 +10,7 @@ import datetime
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import rich.console
@@ -27,6 +28,7 @@ READING, WRITING = 'Reading records', 'Writing'
 _SECONDS_BETWEEN_LOOKS = 0.5
 # Each look at a bucket is a request, which takes time and is charged.
 _SECONDS_BETWEEN_REMOTE_LOOKS = 15.0
+_SECONDS_BETWEEN_LINES = 60.0
 # Columns that count tokens, where a method's rows have them.
 _TOKENS = ('private_tokens', 'public_tokens', 'forced_tokens', 'tokens')
 
@@ -35,10 +37,14 @@ class _Clocks(rich.progress.ProgressColumn):
     """The time since a run began, and below it the time that is left, once that is known."""
 
     def render(self, task: rich.progress.Task) -> text.Text:
-        lines = [f'elapsed {datetime.timedelta(seconds=int(task.elapsed or 0))}']
-        if task.time_remaining:
-            lines.append(f'about {datetime.timedelta(seconds=int(task.time_remaining))} left')
-        return text.Text('\n'.join(lines))
+        return text.Text('\n'.join(_clocks(task)))
+
+
+def _clocks(task: rich.progress.Task) -> list[str]:
+    clocks = [f'elapsed {datetime.timedelta(seconds=int(task.elapsed or 0))}']
+    if task.time_remaining:
+        clocks.append(f'about {datetime.timedelta(seconds=int(task.time_remaining))} left')
+    return clocks
 
 
 class Display(rich.progress.Progress):
@@ -95,6 +101,12 @@ class Display(rich.progress.Progress):
         self.update(shown, description=_doing(len(tokens), planned, under_way), visible=True)
         self.update(hidden, visible=False)
 
+    def line(self) -> str:
+        """What `show` worked out, on one line."""
+        (task,) = (each for each in self.tasks if each.visible)
+        parts = [task.description, task.fields['counted'], *_clocks(task)]
+        return '; '.join(filter(None, parts))
+
     def _show_steps(self, under_way: activity.Activity) -> None:
         # The step that is named is under way.
         finished = under_way.done - 1
@@ -127,21 +139,24 @@ class Display(rich.progress.Progress):
 
 @contextlib.contextmanager
 def watch(work_dir: str, console: rich.console.Console, sampling_share: float = 0.0) -> Iterator[None]:
-    """Shows what a run does, how far it is and what time is left; silent but in a terminal or a notebook.
+    """Shows what a run does, how far it is and what time is left; in a log with a line a minute.
 
     Args:
         work_dir: The curator's folder, on any filesystem that Beam knows.
-        console: The screen; nothing is shown where it is quiet, or neither a terminal nor a notebook.
+        console: The screen, or the log; nothing is shown where it is quiet.
         sampling_share: Seconds of sampling for each second of training, by the plan.
     """
-    if not off_screen.shows_progress(console):
+    if console.quiet:
         yield
         return
     activity.report(None)
     done = threading.Event()
-    with Display(console, sampling_share) as display:
+    is_screen = off_screen.shows_progress(console)
+    display = Display(console, sampling_share)
+    with display if is_screen else contextlib.nullcontext():
         # rich draws under a lock, for which a bucket's client that prints would wait: another thread looks.
-        looker = threading.Thread(target=_look, args=(work_dir, display, done), daemon=True)
+        log = None if is_screen else console
+        looker = threading.Thread(target=_look, args=(work_dir, display, done, log), daemon=True)
         looker.start()
         try:
             yield
@@ -150,12 +165,13 @@ def watch(work_dir: str, console: rich.console.Console, sampling_share: float = 
             looker.join()
 
 
-def _look(work_dir: str, display: Display, done: threading.Event) -> None:
-    """Looks again and again until the run is done."""
+def _look(work_dir: str, display: Display, done: threading.Event, log: rich.console.Console | None) -> None:
+    """Looks again and again until the run is done, and writes a line a minute to a log."""
     pause = _SECONDS_BETWEEN_LOOKS if is_local(work_dir) else _SECONDS_BETWEEN_REMOTE_LOOKS
     tokens: dict[str, int] = {}
     planned: int | None = None
     is_last = False
+    written = time.monotonic()
     while not is_last:
         is_last = done.wait(pause)
         # The run itself says what goes wrong, where it matters.
@@ -166,6 +182,9 @@ def _look(work_dir: str, display: Display, done: threading.Event) -> None:
                     tokens[path] = sum(row.get(name, 0) for row in rows for name in _TOKENS)
             planned = planned or _planned(FileSystems.join(work_dir, PLAN))
         display.show(tokens, planned, activity.latest())
+        if log is not None and not is_last and time.monotonic() - written >= _SECONDS_BETWEEN_LINES:
+            written = time.monotonic()
+            log.print(display.line(), soft_wrap=True, markup=False, highlight=False)
 
 
 def _name_of(path: str) -> str:

@@ -216,6 +216,7 @@ def test_the_screen_of_a_run_is_clean(
         r'The bundled model has 3\.4 million parameters: its text shows the plumbing and does not read like '
         r'English\. Name another with --model\.\n'
         r'Loading the model takes half a minute\.\n'
+        r'(?:[^\n]+; elapsed 0:0\d:\d\d[^\n]*\n)*'  # a line a minute
         r"The curator's own report, never for release, with how many rows were read and rejected: "
         r'[^\n]+corpus\.curator/restricted_report\.html\n',
         done.stderr,

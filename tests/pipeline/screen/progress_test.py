@@ -46,13 +46,30 @@ def last_lines(screen: io.StringIO) -> str:
     return ' '.join([line for line in re.split(r'[\r\n]+', plain) if line.strip()][-2:])
 
 
-@pytest.mark.parametrize('options', [{'force_terminal': False}, {'force_terminal': True, 'quiet': True}])
-def test_silent_off_a_terminal_and_when_quiet(work_dir: str, options: dict[str, bool]) -> None:
+@pytest.mark.parametrize('is_terminal', [False, True])
+def test_silent_when_quiet(work_dir: str, is_terminal: bool) -> None:
     screen = io.StringIO()
-    with progress.watch(work_dir, rich.console.Console(file=screen, **options)):
+    console = rich.console.Console(file=screen, force_terminal=is_terminal, quiet=True)
+    with progress.watch(work_dir, console):
         batch_files.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
         assert lookers() == []
     assert screen.getvalue() == ''
+
+
+def test_a_log_has_a_line_now_and_then(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LOOKS', 0.01)
+    monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LINES', 0.2)
+    screen = io.StringIO()
+    with progress.watch(work_dir, rich.console.Console(file=screen, force_terminal=False, width=80)):
+        for step in range(1, 10):
+            activity.report(activity.Activity('Fine-tuning', None, step, 9, activity.STEP))
+            time.sleep(0.1)
+    lines = screen.getvalue().splitlines()
+    assert 2 <= len(lines) <= 5
+    form = (
+        r'Fine-tuning, step \d of 9; \d of 9 steps(, \S+ s a step)?; elapsed 0:00:0\d(; about 0:00:0\d left)?'
+    )
+    assert all(re.fullmatch(form, line) for line in lines), lines
 
 
 def test_shows_finished_batches_and_their_tokens(work_dir: str) -> None:
