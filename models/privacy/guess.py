@@ -15,6 +15,9 @@ README, section 1, has the proof, and what delta adds.
 import dataclasses
 import math
 
+# From here on a guess of one half can come close to certainty, and epsilon by itself promises little.
+NEAR_CERTAINTY = 0.99
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guess:

@@ -48,7 +48,7 @@ def plan(
     if as_json:
         print(run_plan.to_json())
     else:
-        rows = run_plan.rows() if why is None else [('Method', why), *run_plan.rows()]
+        rows = run_plan.table() if why is None else [('Method', why), *run_plan.table()]
         if job_config.input.input is not None:
             rows.append(
                 ('Input', 'not looked at: whether it has these columns and rows, `dp-corpus check` says')

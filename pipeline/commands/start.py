@@ -139,7 +139,7 @@ def start(
     comparison_terminal.print_comparison(started.compared, console)
     console.print()
     run_plan = comparison.planned(started.config)
-    plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
+    plan_terminal.render(run_plan.table(), run_plan.warnings, console)
     console.print()
     method_settings = started.config.method
     if method_settings.model == bundled.MODEL:

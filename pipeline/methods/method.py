@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.finetuning.adapter import AdapterCard
-from models.privacy import numbers
 from models.privacy.report import BatchFacts, Described, PrivacyReport, words
 from models.records import BatchId, Record
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
@@ -44,7 +42,10 @@ class RunPlan(abc.ABC):
         delta: At which the run states its epsilon.
         estimate: Time and memory on this machine; None where nobody asked, or without a model.
         budget: The ledger's answer; None where no ledger was asked.
-        warnings: Points to think about before the run, in sentences.
+        warnings: Points that speak against the run as it is, in sentences: another method may have none.
+        notes: What else a person should know of it, in sentences (`pipeline.methods.notes`).
+        epsilon_together: Of the run and of all releases that go into it, as far as they hide the same unit;
+            None where none does.
     """
 
     method: str
@@ -52,6 +53,8 @@ class RunPlan(abc.ABC):
     estimate: Estimate | None = None
     budget: BudgetAnswer | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    epsilon_together: float | None = None
 
     @abc.abstractmethod
     def guarantee(self) -> str:
@@ -60,6 +63,13 @@ class RunPlan(abc.ABC):
     @abc.abstractmethod
     def size(self) -> str:
         pass
+
+    def price(self) -> str:
+        """The guarantee; of all that goes into the run together, where something does."""
+        if self.epsilon_together is None:
+            return self.guarantee()
+        together = f'ε = {self.epsilon_together:.6g} at δ = {self.delta:.6g} with what went in'
+        return f'{together}; by itself {self.guarantee()}'
 
     def written_texts(self) -> int | None:
         """Texts of the corpus, about; None where public numbers do not tell."""
@@ -71,7 +81,7 @@ class RunPlan(abc.ABC):
 
     @abc.abstractmethod
     def rows(self) -> list[tuple[str, str]]:
-        """(name, value) of each line of the plan's table, but for its warnings."""
+        """(name, value) of each line of the plan's table, the guarantee first, without warnings and notes."""
 
     def rows_of_others(self, omega: float | None = None) -> list[tuple[str, str]]:
         """Lines on this machine and on the ledger, where these are given."""
@@ -83,7 +93,12 @@ class RunPlan(abc.ABC):
 
     def _repr_html_(self) -> str:
         """The plan as a notebook shows it: as a terminal does."""
-        return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
+        return notebook.shown(lambda console: plan_terminal.render(self.table(), self.warnings, console))
+
+    def table(self) -> list[tuple[str, str]]:
+        """(name, value) of each line that people see, but for the warnings."""
+        name, _ = (rows := self.rows())[0]
+        return [(name, self.price()), *rows[1:], *(('NOTE', note) for note in self.notes)]
 
 
 def delta_warning(run: Run[Any]) -> tuple[str, ...]:
@@ -93,18 +108,6 @@ def delta_warning(run: Run[Any]) -> tuple[str, ...]:
         return ()
     many = 'users' if run.budget.unit == 'user' else 'records'
     return (words.macro('delta_relation', delta, units, 'declared', many),)
-
-
-def adapter_warning(run: Run[Any], card: AdapterCard | None) -> tuple[str, ...]:
-    """A warning of an adapter's cost, where no ledger adds it to what a run costs; nothing without one."""
-    if card is None or (card.dataset is not None and card.dataset == run.budget.dataset):
-        return ()
-    charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
-    return (
-        f'The adapter was trained by the run {card.run_id!r}, charged {charged}, at ε = '
-        f'{numbers.format_up(card.epsilon)} and δ = {numbers.format_exact(card.delta)}. Unless its records '
-        'are others than these, that comes on top of what this run costs, and nothing here adds it up.',
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,5 +29,5 @@ def print_comparison(compared: comparison.Comparison, console: rich.console.Cons
             plan_terminal.render([(title, cell) for title, cell in named if cell], (), console)
             console.print()
     suits = '' if compared.recommended is None else f'* {compared.recommended} suits best. '
-    for line in (f'{suits}{compared.because}', compared.worth, comparison.TIME):
+    for line in (f'{suits}{compared.because}', *compared.notes, compared.worth, comparison.TIME):
         console.print(line, markup=False, highlight=False)

@@ -16,8 +16,6 @@ from models.privacy.report.composition import Guarantee
 PRIORS = (0.01, 0.1, 0.5)
 _PUBLISHED = 'published_epsilons.json'
 _EVEN = 0.5
-# From here on a guess of one half can come close to certainty, and epsilon by itself promises little.
-_NEAR_CERTAINTY = 0.99
 _PERCENT = '\N{NO-BREAK SPACE}%'
 
 
@@ -118,7 +116,7 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
         so_far=so_far,
         even_together=None if so_far is None else _range(guess.guess_after(_EVEN, so_far.epsilon)),
         chance_of_short=chance(delta if so_far is None else max(delta, so_far.delta)),
-        is_large=guess.guess_after(_EVEN, largest).most > _NEAR_CERTAINTY,
+        is_large=guess.guess_after(_EVEN, largest).most > guess.NEAR_CERTAINTY,
         guesses=() if epsilon is None else tuple(_guess_row(prior, epsilon, twice) for prior in PRIORS),
         chance=chance(delta),
         chance_of_contents=chance(delta_of_contents),

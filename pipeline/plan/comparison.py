@@ -14,6 +14,7 @@ from typing import Any
 from models import bundled
 from pipeline import methods
 from pipeline.asked.config import for_method, job_config
+from pipeline.methods import notes
 from pipeline.methods.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
 from pipeline.plan.planned import planned
@@ -68,12 +69,14 @@ class Comparison:
         methods: Each of them, in the order of their table.
         recommended: The one that suits best; None where none fits.
         because: Why that one.
+        notes: What a person should know of the declared numbers.
         worth: Meaning of the worth.
     """
 
     methods: tuple[Compared, ...]
     recommended: str | None
     because: str
+    notes: tuple[str, ...] = ()
     worth: str = WORTH
 
     def to_json(self) -> str:
@@ -101,6 +104,7 @@ def compare(settings: Mapping[str, Any]) -> Comparison:
         methods=tuple(compared),
         recommended=None if best is None else best.method,
         because='No method fits: see why beside each.' if best is None else _reason(best, compared),
+        notes=tuple(notes.of_few(settings.get('records'), settings.get('unit', 'example'))),
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pipeline import methods
+from pipeline.methods import notes
 from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 
@@ -15,4 +16,4 @@ def planned(config: JobConfig[Any]) -> RunPlan:
         from pipeline.run import charge
 
         answer = charge.ask(run)
-    return method.plan(run, method.estimate(run), answer)
+    return notes.noted(run, method.plan(run, method.estimate(run), answer))

@@ -6,6 +6,7 @@ import rich.console
 
 from models import bundled, extras
 from pipeline import methods
+from pipeline.methods import notes
 from pipeline.methods.solved import Run
 from pipeline.run import prompt_fit
 from pipeline.screen import off_screen
@@ -57,14 +58,16 @@ def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Con
         True if it is finished; a launcher that only submits has not finished it.
     """
     method, settings = methods.of(run), run.method
-    run_plan = method.plan(run)
-    price = f'{run_plan.guarantee()}, {run_plan.size()}'
+    run_plan = notes.noted(run, method.plan(run))
+    price = f'{run_plan.price()}, {run_plan.size()}'
     console.print(f'[bold]{run.run_id}[/bold]: {price}.', soft_wrap=True)
     loads_model = extras.GEMMA in settings.extras(is_local=run.runner.is_local)
     if loads_model and isinstance(settings, Model) and settings.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
         console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
+    for text in run_plan.notes:
+        console.print(f'NOTE: {text}', soft_wrap=True, markup=False)
     off_screen.silence_libraries()
     with off_screen.without_chatter():
         from pipeline.run import folders, start

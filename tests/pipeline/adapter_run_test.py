@@ -22,6 +22,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
 from pipeline.methods.fine_tune import released
 from pipeline.methods.predict import graph, plan
+from pipeline.plan.planned import planned
 from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch, report_of, rows_of
@@ -293,10 +294,14 @@ def test_where_nothing_adds_up_the_report_says_whose_figures_these_are(
     if of == 'another ledger':
         rewrite(place, lambda leaf, _: leaf, dataset='letters')
     run = config(trained, tmp_path / 'out', adapter=str(place), **given)
-    (warned,) = plan.plan_run(methods.solve(run)).warnings
-    assert "trained by the run 'adapter'" in warned and 'comes on top of what this run costs' in warned
+    run_plan = planned(run.replace(dataset=None, ledger=None))
+    assert run_plan.notes[0].startswith(
+        "Run 'adapter' went in. On the same records all of it together has ε = "
+    )
     launch(run, [])
     report = report_of(tmp_path / 'out')
+    # The plan, like the report, leads with both together.
+    assert run_plan.epsilon_together == report.epsilon and str(report.epsilon)[:6] in run_plan.price()
     (vouched,) = [row for row in report.assumptions_of_curator if 'others than these' in row]
     assert "counts the run 'adapter' too, which went in" in vouched
     there = {'another ledger': "'letters'", 'other records': "'fruit'"}.get(of)

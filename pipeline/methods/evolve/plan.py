@@ -18,7 +18,6 @@ from pipeline.methods.method import (
     RunPlan,
     Score,
     Standing,
-    adapter_warning,
     delta_warning,
 )
 
@@ -134,7 +133,6 @@ def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     noise = run.params.noise_scale
     many = 'users' if run.budget.unit == 'user' else 'records'
     yield from delta_warning(run)
-    yield from adapter_warning(run, run.card)
     if votes < noise / 2:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (

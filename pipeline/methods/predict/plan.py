@@ -21,7 +21,6 @@ from pipeline.methods.method import (
     RunPlan,
     Score,
     Standing,
-    adapter_warning,
     delta_warning,
 )
 from pipeline.methods.predict import follows
@@ -214,7 +213,7 @@ def plan_run(
         estimate=estimate,
         forced=None if settings.structure is None else _forced_share(settings.structure),
         budget=budget,
-        warnings=(*delta_warning(run), *_size_warnings(run), *adapter_warning(run, run.adapter)),
+        warnings=(*delta_warning(run), *_size_warnings(run)),
     )
 
 
