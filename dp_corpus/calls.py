@@ -14,7 +14,7 @@ from dp_corpus.results import Evaluated, Run
 from pipeline.asked import config as config_lib
 from pipeline.asked import narrowed
 from pipeline.asked.chosen import chosen
-from pipeline.evaluation import asked
+from pipeline.evaluation import asked, of_run
 from pipeline.evaluation import settings as evaluation_settings
 from pipeline.methods.method import RunPlan
 from pipeline.pages import evaluation_page
@@ -151,7 +151,7 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
     """
     known = KEYWORDS['evaluate']
     values = config_lib.with_lists(_values(settings, known), known)
-    chosen = evaluation_settings.EvaluationSettings(**values)
+    chosen = of_run.completed(os.fspath(corpus), evaluation_settings.EvaluationSettings(**values))
     evaluation = asked.evaluate(os.fspath(corpus), chosen, _console(quiet))
     if chosen.output is not None:
         evaluation_page.write(evaluation, pathlib.Path(chosen.output))

@@ -253,3 +253,15 @@ def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str
 def _is_here(host: str) -> bool:
     """True if a host is a socket of this machine, or a name of itself."""
     return host in ('', 'localhost', '::1') or host.startswith(('/', '@', '127.'))
+
+
+def stem_of(records: str) -> str:
+    """A name for what is made of records: that of the first file, database or data set.
+
+    >>> stem_of('visits/2026 May.csv,more.csv'), stem_of('postgresql://me@host/tickets')
+    ('2026-May', 'tickets')
+    """
+    first = split_patterns(records)[0]
+    address = first.partition('?')[0] if is_database(first) else first
+    name = address.rstrip('/').split('/')[-1].split('.')[0]
+    return re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_') or 'corpus'

@@ -7,7 +7,7 @@ import typer
 
 from pipeline.asked.config import of_panels, with_lists
 from pipeline.commands import exit_codes, flags
-from pipeline.evaluation import asked
+from pipeline.evaluation import asked, of_run
 from pipeline.evaluation.settings import PAGE, EvaluationSettings
 from pipeline.pages import evaluation_page
 from pipeline.screen import terminal
@@ -33,13 +33,15 @@ def evaluate(
 
     Example: dp-corpus evaluate corpus --test 'sets/test/*' --output evaluation
 
-    The corpus may come from dp-corpus or from any other tool. With --records or --test
-    the result is for the curator alone, because no budget pays for what it tells about
-    the records. An evaluation finds mistakes; it cannot prove privacy. The guarantee
-    is in the privacy report.
+    The corpus may come from dp-corpus or from any other tool. Of a run of this machine it finds
+    the records and the test part of `dp-corpus split` by itself, and writes its page into the
+    curator's folder. With --records or --test the result is for the curator alone, because no
+    budget pays for what it tells about the records. An evaluation finds mistakes; it cannot prove
+    privacy. The guarantee is in the privacy report.
     """
     values = {name: value for name, value in settings.items() if value is not None}
-    asked_for = EvaluationSettings(also=tuple(also or ()), **with_lists(values, _SETTINGS))
+    given = EvaluationSettings(also=tuple(also or ()), **with_lists(values, _SETTINGS))
+    asked_for = of_run.completed(corpus, given)
     evaluation = asked.evaluate(corpus, asked_for, terminal.console(stderr=True, quiet=quiet or as_json))
     if asked_for.output is not None:
         evaluation_page.write(evaluation, pathlib.Path(asked_for.output))

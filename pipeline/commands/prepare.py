@@ -12,9 +12,11 @@ from models.privacy.randomness import RunKey
 from pipeline.asked.config import of_panels, read_settings, without_password
 from pipeline.commands import flags
 from pipeline.prepare import centers as centers_lib
+from pipeline.prepare import config_file, split_files
 from pipeline.release import apart
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import Input
+from transforms import places
 
 _OF_TEXTS = ('text_field', 'delimiter', 'encoding', 'quoting')
 _OF_SPLIT = (*_OF_TEXTS, 'unit_field', 'query', 'sheet', 'split')
@@ -35,10 +37,23 @@ def _declared(place: str, settings: Mapping[str, Any]) -> Input:
 @_flags_of(*_OF_SPLIT)
 def split(
     output: Annotated[
-        str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
-    ],
+        str | None,
+        typer.Option(
+            '--output',
+            help='New folder, for the curator alone. Default: named after the records.',
+            metavar='DIR',
+        ),
+    ] = None,
     input_: flags.RecordsFlag = None,
-    config: flags.ConfigFlag = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            '--config',
+            help='Settings of a run, which say where the records are and how they are written. The file is '
+            'changed: it then names the part for the run.',
+            metavar='FILE',
+        ),
+    ] = None,
     test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
     key: Annotated[
         str | None,
@@ -54,17 +69,18 @@ def split(
 
     Example: dp-corpus split --input records.csv --output sets
 
-    A keyed hash sends each unit as a whole to one side: rows of one --unit-field, or else of equal text. Of
-    --config, the settings of a run, it takes where the records are and how they are written. Run
-    `generate` on DIR/records, and give DIR/test to `evaluate`. Rows come out whole, as JSON lines, whatever
-    the input is. The numbers of rows are for the curator alone.
+    A keyed hash sends each unit as a whole to one side: rows of one --unit-field, or else of equal text. Run
+    `generate` on DIR/records, and give DIR/test to `evaluate`; with --config both know where these are. Rows
+    come out whole, as JSON lines, whatever the input is. The numbers of rows are for the curator alone.
     """
-    folder = pathlib.Path(output)
-    apart.check_folder(folder)
     values = read_settings(config, {'input': input_, **settings})
     if values.get('input') is None:
         raise ValueError('Expected records, got input=None. Give --input FILES, or a --config that has it.')
     place = without_password(values['input'])
+    folder = pathlib.Path(output or f'{places.stem_of(place)}-split')
+    apart.check_folder(folder)
+    records = f'{folder}/{split_files.RECORDS}/*.jsonl'
+    changed = None if config is None else config_file.of_part(config, records)
     declared = _declared(place, {name: values.get(name) for name in _OF_SPLIT})
     off_screen.silence_libraries()
     with off_screen.without_chatter(), off_screen.unquoted():
@@ -78,15 +94,19 @@ def split(
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )
+    if config is not None and changed is not None:
+        pathlib.Path(config).write_text(changed, encoding='utf-8')
     if as_json:
         counts = {'records': made.records, 'test': made.test, 'without_unit': made.without_unit}
-        print(json.dumps(counts | {'output': output}))
+        print(json.dumps(counts | {'output': str(folder)}))
     elif not quiet:
         print('For the curator alone:')
-        print(f'  {folder / split_lib.RECORDS}: {made.records:,} rows, for generate')
-        print(f'  {folder / split_lib.TEST}: {made.test:,} rows, for evaluate --test')
+        print(f'  {folder / split_files.RECORDS}: {made.records:,} rows, for generate')
+        print(f'  {folder / split_files.TEST}: {made.test:,} rows, for evaluate --test')
         if made.without_unit:
             print(f'  left out: {made.without_unit:,} rows without a value in the column, or damaged')
+        if config is not None:
+            print(f'{config} now has input = "{records}", and is for runs on that part.')
 
 
 @_flags_of(*_OF_TEXTS)

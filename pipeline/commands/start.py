@@ -145,7 +145,11 @@ def start(
     if method_settings.model == bundled.MODEL:
         console.print(watched.BUNDLED_TEXT, soft_wrap=True)
     commands = [extras.install_command(*method_settings.extras(is_local=started.config.runner.is_local))]
-    commands.append(f'dp-corpus generate --config {output}')
+    commands += [
+        f'dp-corpus split --config {output}     # sets one record in ten aside, to judge the corpus by',
+        f'dp-corpus generate --config {output}',
+        f'dp-corpus evaluate {started.config.output.output}',
+    ]
     shown = '\n'.join(f'    {command}' for command in commands if command)
     console.print(
         f'{output} is written: look at it, then run\n\n{shown}\n',

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 from pipeline.evaluation.measure import Findings, Measure, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
+from pipeline.evaluation.verdict import Verdict, verdict_of
 
 SCHEMA = 'dp-corpus/evaluation'
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 RESTRICTED = (
     'Restricted to the curator. Records, or others like them, were read for it, and no budget paid for '
     'that: never publish it.'
@@ -73,10 +74,12 @@ class CorpusResult:
     Attributes:
         corpus: Its name.
         measures: In the order of the table of measures.
+        verdict: What they come to; None where those that it rests on were not asked for, or are not defined.
     """
 
     corpus: str
     measures: tuple[MeasureResult, ...]
+    verdict: Verdict | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,9 @@ def evaluate(
     results = []
     for sources in corpora:
         measured = tuple(_result(measure, sources, on_progress) for measure in measures)
-        results.append(CorpusResult(corpus=sources.corpus.name, measures=measured))
+        results.append(
+            CorpusResult(corpus=sources.corpus.name, measures=measured, verdict=verdict_of(measured, sources))
+        )
     rows = {(name, role): reasons for name, role, reasons in left_out}
     read: list[tuple[str, Texts]] = [('corpus', sources.corpus) for sources in corpora]
     for role in ('records', 'test', 'public'):

@@ -11,7 +11,7 @@ import markupsafe
 import rich.console
 from rich import box, table
 
-from pipeline.evaluation.evaluation import Evaluation, MeasureResult
+from pipeline.evaluation.evaluation import CorpusResult, Evaluation, MeasureResult
 from pipeline.evaluation.measure import Chart, Figure
 from pipeline.evaluation.settings import DOCUMENT, PAGE
 from pipeline.pages import page
@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
 TEMPLATE = 'evaluation.html.jinja'
 # A figure of a part, as 'accuracy_by_label/World': shown below the others.
 _PART = '/'
+_LIGHTS: Mapping[str, str] = {'green': 'green', 'yellow': 'yellow', 'red': 'bold red', 'unknown': 'dim'}
 _ARROWS = {'higher': '↑', 'lower': '↓', 'neither': ''}
 _COLOURS = (page.ACCENT, page.ACCENT_2, page.INK, page.SOFT)
 _STYLES: Sequence[str | tuple[float, tuple[float, ...]]] = ('-', (0, (4, 2)), (0, (1, 1.5)))
@@ -107,6 +108,8 @@ def write(evaluation: Evaluation, folder: pathlib.Path) -> None:
 
 def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> None:
     """Prints the first figures of each measure, a column for each corpus."""
+    for result in evaluation.corpora:
+        _print_verdict(result, len(evaluation.corpora) > 1, console)
     console.print(evaluation.audience, style='bold red' if evaluation.reads_records else None)
     for section in sections(evaluation):
         rows = table.Table(
@@ -125,6 +128,21 @@ def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> No
         for result, measured in zip(evaluation.corpora, section.results, strict=True):
             if measured.reason is not None:
                 console.print(f'  {result.corpus}: {measured.reason}', markup=False, style='dim')
+
+
+def _print_verdict(result: CorpusResult, is_named: bool, console: rich.console.Console) -> None:
+    """The verdict in words, and a line for each light with its rule."""
+    verdict, name = result.verdict, f'{result.corpus}: ' if is_named else ''
+    if verdict is None:
+        said = 'No verdict: it takes real texts that no run has read (--test), and the measures use, labels, '
+        console.print(f'{name}{said}mauve and holdout.', soft_wrap=True, markup=False)
+        return
+    console.print(
+        f'{name}{verdict.words}', style=_LIGHTS[verdict.colour], soft_wrap=True, markup=False, highlight=False
+    )
+    for light in verdict.lights:
+        said = f'  {light.name}: {light.colour}. {light.rule}'
+        console.print(said, style='dim', soft_wrap=True, markup=False, highlight=False)
 
 
 def sections(evaluation: Evaluation) -> list[Section]:

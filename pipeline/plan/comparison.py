@@ -22,10 +22,11 @@ from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
 A_NIGHT = 10.0  # hours
-WORTH = (
-    'Worth: the accuracy of a classifier that learns from the texts, in the measured run that is nearest to '
-    'these records and ε, with Gemma 3 270M (docs/measured.md). In brackets: from as many real records.'
-)
+NO_WORTH = 'Worth: not measured for such a run.'
+# Runs on the same data count as of one size up to this ratio of their records.
+_ONE_SIZE = 1.25
+# Fewer records than those of a run by more than this say nothing of what its scores say.
+_MOST_TIMES = 2
 
 TIME = 'Time: as fast as earlier runs with the model on this machine; not known before the first one.'
 
@@ -42,7 +43,7 @@ class Compared:
         hours: About how long this machine computes; None where no run on it has measured that.
         epsilon: Cost of the run; None where no run fits.
         delta: At which; None likewise.
-        worth: The nearest score that was measured; None where there is none.
+        worth: Its score on the records that all scores here are of; None where it has none.
         warnings: Warnings of its plan.
         rank: Its rank beside the others, 1 for the first.
         because: Why.
@@ -70,14 +71,14 @@ class Comparison:
         recommended: The one that suits best; None where none fits.
         because: Why that one.
         notes: What a person should know of the declared numbers.
-        worth: Meaning of the worth.
+        worth: Meaning of the worth, and on which records it was measured.
     """
 
     methods: tuple[Compared, ...]
     recommended: str | None
     because: str
     notes: tuple[str, ...] = ()
-    worth: str = WORTH
+    worth: str = NO_WORTH
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
@@ -100,8 +101,11 @@ def compare(settings: Mapping[str, Any]) -> Comparison:
         # The request is wrong, and no method.
         raise errors[0]
     best = min((each for each in compared if each.why_not is None), key=_order, default=None)
+    scores = {} if best is None else _scores(best.method, settings)
+    compared = [dataclasses.replace(each, worth=scores.get(each.method)) for each in compared]
     return Comparison(
         methods=tuple(compared),
+        worth=_meaning(scores[best.method]) if best is not None and scores else NO_WORTH,
         recommended=None if best is None else best.method,
         because='No method fits: see why beside each.' if best is None else _reason(best, compared),
         notes=tuple(notes.of_few(settings.get('records'), settings.get('unit', 'example'))),
@@ -120,7 +124,7 @@ def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPla
         hours=run_plan.computing_hours(),
         epsilon=getattr(run_plan, 'epsilon', None),
         delta=run_plan.delta,
-        worth=_nearest(method, config, records, epsilon, labels),
+        worth=None,
         warnings=run_plan.warnings,
         rank=standing.rank,
         because=standing.because,
@@ -146,25 +150,44 @@ def _unfit(method: Method[Any, Any], settings: Mapping[str, Any], why: str) -> C
     )
 
 
-def _nearest(
-    method: Method[Any, Any],
-    config: JobConfig[Any],
-    records: float | None,
-    epsilon: float | None,
-    labels: int,
-) -> Score | None:
-    """The score whose numbers are fewest times more or less than these; None of the bundled model."""
-    if not method.scores or records is None or epsilon is None:
-        return None
-    if isinstance(config.method, Model) and config.method.model == bundled.MODEL:
-        return None
-    return min(
-        method.scores,
+def _scores(best: str, settings: Mapping[str, Any]) -> dict[str, Score]:
+    """Scores of all methods on one kind and size of records: the nearest that the best method was scored on.
+
+    There are none of the bundled model, whose texts are no English, and none from far more records.
+    """
+    config = job_config(**for_method(settings, best))
+    records, epsilon, labels = (
+        config.input.sampled_records, config.budget.epsilon, len(config.input.label_values)
+    )  # fmt: skip
+    of_best = methods.METHODS[best].scores
+    is_bundled = isinstance(config.method, Model) and config.method.model == bundled.MODEL
+    if not of_best or records is None or epsilon is None or is_bundled:
+        return {}
+    # The one whose numbers are fewest times more or less than these.
+    nearest = min(
+        of_best,
         key=lambda score: (
             abs(math.log(score.records / records))
             + abs(math.log(score.epsilon / epsilon))
             + abs(math.log(score.labels / labels))
         ),
+    )
+    if nearest.records > _MOST_TIMES * records:
+        return {}
+    return {
+        name: score
+        for name, method in methods.METHODS.items()
+        for score in method.scores
+        if (score.what, score.epsilon) == (nearest.what, nearest.epsilon)
+        and abs(math.log(score.records / nearest.records)) <= math.log(_ONE_SIZE)
+    }
+
+
+def _meaning(score: Score) -> str:
+    return (
+        'Worth: the accuracy of a classifier that learns from the texts, measured on the same records for '
+        f'all ({score.what}, {score.records:,} of {score.labels} labels, ε = {score.epsilon:g}) with Gemma 3 '
+        '270M. In brackets: of one that learns from as many real ones.'
     )
 
 
@@ -210,11 +233,6 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def _worth(each: Compared) -> str:
-    result = each.worth
-    if result is None:
+    if each.worth is None:
         return '' if each.why_not else 'not measured'
-    measured = (
-        f'{result.records:,} {result.what}, {result.labels} labels, '
-        f'ε = {result.epsilon:g}, {result.texts} texts'
-    )
-    return f'{result.worth:.2f} ({result.of_records:.2f}): {measured}'
+    return f'{each.worth.worth:.2f} ({each.worth.of_records:.2f})'

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import re
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
@@ -50,7 +49,7 @@ def write(answers: Mapping[str, Any], method: str | None, model: str | None, pat
     followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)
-    folder = _folder_of(answers['input'])
+    folder = f'{places.stem_of(answers["input"])}-synthetic'
     last = {
         'output': Follows(
             value=folder,
@@ -87,15 +86,6 @@ def _model() -> Follows:
         because=f'No weights of {fetched.MODEL} are here. The bundled model shows that everything works, and '
         f'writes no English. {fetched.REMEDY}, then repeat `dp-corpus start` with --force.',
     )
-
-
-def _folder_of(records: str) -> str:
-    """A name for the corpus, from the name of its first file, database or data set."""
-    first = places.split_patterns(records)[0]
-    address = first.partition('?')[0] if places.is_database(first) else first
-    name = address.rstrip('/').split('/')[-1].split('.')[0]
-    stem = re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_')
-    return f'{stem or "corpus"}-synthetic'
 
 
 def commented(

@@ -258,19 +258,19 @@ SCORES = (
     Score(what='questions', records=1920, labels=6, epsilon=3, texts=272, worth=0.47, of_records=0.77),
     Score(what='reviews', records=384, labels=2, epsilon=1, texts=32, worth=0.61, of_records=0.61),
 )
-# With 768 units votes on an adapter's texts were worth more; with 384 no other method was run.
-_MOST_UNITS = 700
+# With 384 units votes on an adapter's texts were worth more; of fewer no method was run.
+_MOST_UNITS = 384
 
 
 def standing(units: float, epsilon: float | None, labels: int) -> Standing:
-    """First with some hundred units; with more others were worth more, or take minutes."""
+    """First with fewer units than any method was run on; with more, others were worth more."""
     if units < _MOST_UNITS:
         because = (
-            'With a few hundred records its texts taught as much as real ones (384 records, ε = 1), and no '
-            'other method was run on so few.'
+            'So few records were not measured. With 384 texts of votes on tokens taught as much as real '
+            'ones, and a step of training would be mostly noise.'
         )
         return Standing(rank=1, because=because)
-    because = 'With 700 records or more, texts of training and votes were worth more.'
+    because = 'With 400 records or more, texts of training and votes were worth more.'
     return Standing(rank=LAST_RANK, because=because)
 
 
