@@ -18,9 +18,9 @@ _OF_COLUMNS = ('text_field', 'label_field', 'attributes', 'unit_field', 'delimit
 def completed(corpus: str, settings: EvaluationSettings) -> EvaluationSettings:
     """Settings of an evaluation with the records and the test part of the run that wrote a corpus.
 
-    The page then goes into a new folder of the curator's, unless another one is given. Nothing is changed where
-    a flag names real texts, or where no test part of the run is known. Texts that were chosen by TF-IDF are
-    judged by MiniLM where it is installed: an embedder that did not vote.
+    The page then goes into a new folder of the curator's, unless another one is given. Nothing is changed
+    where a flag names real texts, or where no test part of the run is known. Texts that were chosen by TF-IDF
+    are judged by MiniLM where it is installed: an embedder that did not vote.
     """
     config = pathlib.Path(f'{corpus.rstrip("/")}.curator') / 'config.toml'
     if settings.records is not None or settings.test is not None or not config.is_file():

@@ -173,6 +173,10 @@ def _file_of(metadata: filesystem.FileMetadata) -> InputFile:
     return InputFile(metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
 
 
+# Usual endings of a database in a file.
+_OF_SQLITE = ('sqlite', 'sqlite3', 'db')
+
+
 def file_format(path: str) -> tuple[str, str | None]:
     """Format and codec of a file, from its extension.
 
@@ -183,10 +187,10 @@ def file_format(path: str) -> tuple[str, str | None]:
     codec = last if last in CODECS else None
     name = stem.rpartition('.')[2] if codec else last
     if name not in FORMATS or (codec and not FORMATS[name].is_text):
-        raise ValueError(
-            f'Expected a file ending in {_endings()}, got path={path!r}. Rename the file or narrow the '
-            'pattern.'
-        )
+        remedy = 'Rename the file or narrow the pattern.'
+        if last in _OF_SQLITE:
+            remedy = f'A database of SQLite is read as sqlite:///{path}.'
+        raise ValueError(f'Expected a file ending in {_endings()}, got path={path!r}. {remedy}')
     return name, codec
 
 

@@ -16,7 +16,8 @@ class Header:
     """The columns of the first file with any content, or of another place.
 
     Attributes:
-        columns: In the order of the place; of JSON objects, which have none, by name.
+        columns: Those whose name occurs once, in the order of the place; of JSON objects, which have none, by
+            name.
         dialect: How files of text are written: what was given, and what a CSV file shows that is no default.
     """
 
@@ -30,7 +31,7 @@ def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Heade
     Raises:
         ValueError: The list is empty, an extension is unknown, every file is empty, a place has several
             tables, of which none is named, a database refuses the query, or a header does not name each
-            column once.
+            column.
         FileNotFoundError: A pattern matches no file; no database or data set is there.
         ConnectionError: A database or the Hub does not answer.
     """
@@ -49,7 +50,7 @@ def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Heade
 def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None:
     """The header of one place; None of a file without any content."""
     if (source := source_of(file.path)) is not None:
-        _check_names(file.path, columns := source.header(file.path, table), source.header_remedy)
+        columns = _named_once(file.path, source.header(file.path, table), source.header_remedy)
         return Header(columns=columns, dialect=dialect)
     if not file.size:
         return None
@@ -59,14 +60,17 @@ def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None
     if header is None:
         return None
     columns, shown = header
-    _check_names(file.path, columns, FORMATS[name].header_remedy)
+    columns = _named_once(file.path, columns, FORMATS[name].header_remedy)
     # The given dialect stays for other places of the list.
     return Header(columns=columns, dialect=dialect if shown == Dialect() else shown)
 
 
-def _check_names(path: str, names: Sequence[str], remedy: str) -> None:
-    if not names or len(set(names)) < len(names) or not all(each.strip() for each in names):
+def _named_once(path: str, names: Sequence[str], remedy: str) -> tuple[str, ...]:
+    """The columns that a setting can name: a run does without those whose name occurs twice."""
+    once = tuple(name for name in names if names.count(name) == 1)
+    if not once or not all(each.strip() for each in names):
         raise ValueError(
-            f'Expected a header that names each column once, got path={path!r}, columns={len(names)}, '
-            f'unnamed={sum(not each.strip() for each in names)}. {remedy}'
+            f'Expected a header that names each column, got path={path!r}, columns={len(names)}, '
+            f'unnamed={sum(not each.strip() for each in names)}, named once={len(once)}. {remedy}'
         )
+    return once

@@ -203,7 +203,7 @@ BAD = {
     'no such file': (('nowhere.csv', *WHOLE[1:]), "got none for pattern='nowhere.csv'"),
     'no such column': (('visits.csv', '--text-field', 'nope', *NUMBERS), "without missing=['nope']"),
     'a file of 0 bytes': (('empty.csv', *NUMBERS), 'Expected a file with records, got 1 without any'),
-    'a header without names': (('unnamed.csv', *NUMBERS), 'Expected a header that names each column once'),
+    'a header without names': (('unnamed.csv', *NUMBERS), 'Expected a header that names each column'),
     'no obvious text': (('visits.csv', *NUMBERS), 'Expected --text-field with yes=True'),
     'no numbers': (WHOLE[:3], 'Expected --records and --typical-words with yes=True'),
     'too many texts': ((*WHOLE, '--method', 'predict', '--examples', '90000'), 'Expected examples <= '),
