@@ -12,6 +12,7 @@ from models.evolution.selection import corpus, distinct, fitness
 from models.evolution.settings import EvolutionSettings
 from models.finetuning import label_mix
 from models.records import EvolvedExample
+from models.sampling.non_texts import non_text
 
 
 def listed(
@@ -22,9 +23,9 @@ def listed(
 ) -> tuple[tuple[Candidate, ...], np.ndarray]:
     """The new texts of a round and their embeddings, `[N d]`.
 
-    Dropped are requests without an answer, texts that are blank, too short or cut at their cap, texts of
-    which the embedder knows nothing, and texts that are nearly one of this list, or of an earlier one,
-    again. All of that is a function of texts alone, so it is free.
+    Dropped are requests without an answer, texts that are blank, too short or cut at their cap, what is no
+    text by its form, texts of which the embedder knows nothing, and texts that are nearly one of this list,
+    or of an earlier one, again. All of that is a function of texts alone, so it is free.
 
     Args:
         rows: Name, text, label, parents, tokens and truncated of each answer, in the order of the batches.
@@ -45,6 +46,7 @@ def listed(
         and row['text'].strip()
         and not row['truncated']
         and row['tokens'] >= settings.least_tokens
+        and (settings.public_words is None or non_text(row['text'], settings.public_words) is None)
     ]
     return kept(candidates, embedder, earlier)
 

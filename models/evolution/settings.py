@@ -9,6 +9,7 @@ from models.privacy.earlier_release import TextOrigin
 from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId
 from models.sampling.loading import SourceSettings
+from models.sampling.non_texts import PublicWords
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class EvolutionSettings:
         unvoted_per_label: Texts of each label that are sampled after the last round, which nobody votes on.
         fresh_share: Share of a later round's texts that come from the public prompt alone, in [0, 1].
         texts_together: Texts of one batch: of one label, sampled by one worker.
+        public_words: The words of the prompts, by which sampled texts that are none are told
+            (`models.sampling.non_texts`); None where every text counts.
         start: The list of the first round where it is given; empty where it is sampled.
         start_origin: Where that list comes from. For the report.
     """
@@ -42,6 +45,7 @@ class EvolutionSettings:
     shots: int = 3
     texts_together: int = 64
     least_tokens: int = 0
+    public_words: PublicWords | None = None
     start: tuple[Candidate, ...] = ()
     start_origin: TextOrigin = TextOrigin()
 

@@ -185,6 +185,7 @@ def plot(
         print(page)
     else:
         pathlib.Path(html).write_text(page, encoding='utf-8')
+        terminal.console().print(f'The page of {dataset}: {html}', soft_wrap=True, markup=False)
 
 
 @app.command()

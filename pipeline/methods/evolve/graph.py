@@ -11,6 +11,7 @@ from models.privacy.earlier_release import TextOrigin
 from models.records import Record
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
+from models.sampling.non_texts import PublicWords
 from models.sampling.settings import AdapterFile, SamplerSettings
 from pipeline.methods import earlier, model_digest, start_corpus, workers
 from pipeline.methods.evolve.run import VotingRun
@@ -42,6 +43,7 @@ def prepare(run: VotingRun) -> EvolutionSettings:
             'shots': sizes.shots,
             'texts_together': TEXTS_TOGETHER,
             'least_tokens': settings.least_tokens,
+            'public_words': _public_words(run, settings),
         }
     origins = [earlier.origin_of_texts(one.place, one.name) for one in run.begun if not one.is_adapter]
     return EvolutionSettings(
@@ -74,6 +76,17 @@ def generate(
         after=after,
     )
     return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
+
+
+def _public_words(run: VotingRun, settings: EvolveSettings) -> PublicWords | None:
+    """The words of the prompts; None where every text counts: as asked for, or since a structure decides."""
+    if settings.any_text or settings.structure is not None:
+        return None
+    attributes = settings.label_attributes(run.input)
+    return PublicWords(
+        names=(settings.text_name, *([one.name for one in attributes] or [settings.label_name])),
+        others=(settings.corpus_description, *run.input.label_words.values()),
+    )
 
 
 # Settings of prompts that an endpoint has no use for: it counts no tokens before it samples.

@@ -21,7 +21,8 @@ _OF_VOTES = ('nearest', 'vote_noise', 'embedder', 'form_share')
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
     'rounds', *_OF_VOTES, 'examples', 'candidates', 'children',
-    'unvoted', 'fresh_share', 'shots', 'temperature', 'top_p', 'top_k', 'endpoint_model', 'prompt',
+    'unvoted', 'fresh_share', 'shots', 'any_text', 'temperature', 'top_p', 'top_k', 'endpoint_model',
+    'prompt',
     'label_name', 'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens',
     'min_example_tokens', 'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip

@@ -61,6 +61,12 @@ class Evolution(panel.Panel):
         'Share of the texts of a later round that come from the public prompt alone. Default: 0.', None
     )
     shots: int | None = _setting('Texts of earlier rounds that a prompt shows. Default: 3.', None)
+    any_text: bool = _setting(
+        'Let records vote on whatever is sampled. Without it what is no text is left out before the votes, '
+        "for free: markup, bare headings, lines of the prompt's own words, another script than the prompt's, "
+        'and fragments that begin with a comma.',
+        False,
+    )
     temperature: float | None = _setting('Temperature of sampling. Default: 1.', None)
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.95

@@ -13,8 +13,9 @@ from transforms.write import Files
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
     'vote_share', 'examples', 'candidates', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'lora_rank',
-    'remat', 'learning_rate', 'nearest', 'embedder', 'form_share', 'temperature', 'top_p', 'top_k', 'prompt',
-    'label_name', 'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens',
+    'remat', 'learning_rate', 'nearest', 'embedder', 'form_share', 'any_text', 'temperature', 'top_p',
+    'top_k', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated',
+    'max_prompt_tokens',
     'min_example_tokens', 'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 

@@ -63,6 +63,12 @@ class TrainingAndVotes(panel.Panel):
     learning_rate: float | None = _setting(
         'Of DP-Adam. Default: 0.003, and of a model as small as the bundled one 0.01.', None
     )
+    any_text: bool = _setting(
+        'Let records vote on whatever is sampled. Without it what is no text is left out before the votes, '
+        "for free: markup, bare headings, lines of the prompt's own words, another script than the prompt's, "
+        'and fragments that begin with a comma.',
+        False,
+    )
     temperature: float | None = _setting('Temperature of sampling. Default: 1.', None)
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.95
