@@ -12,8 +12,10 @@ WORDS = PublicWords(names=('Utterance', 'Label'), others=('Questions to a bank.'
 @pytest.mark.parametrize(
     ('text', 'kind'),
     [
-        ('<strong>', 'markup'), ('</em>', 'markup'), ('<p class="a"></p>', 'markup'), ('&nbsp; &gt;', 'markup'),
-        ('***', 'markup'), ('----\n====', 'markup'), ('?', 'markup'), ('', 'markup'), ('<br /><br />.', 'markup'),
+        ('<strong>', 'markup'), ('</em>', 'markup'), ('<p class="a"></p>', 'markup'),
+        ('&nbsp; &gt;', 'markup'),
+        ('***', 'markup'), ('----\n====', 'markup'), ('?', 'markup'), ('', 'markup'),
+        ('<br /><br />.', 'markup'),
         ('# Cards and accounts', 'heading'), ('**Cards**', 'heading'), ('Opening hours:', 'heading'),
         ('Utterance 2:', "prompt's words"), ('Label: card lost', "prompt's words"),
         ('I lost it.\nUTTERANCE 3: And another.', "prompt's words"), ('* Label 1: a', "prompt's words"),
@@ -23,7 +25,8 @@ WORDS = PublicWords(names=('Utterance', 'Label'), others=('Questions to a bank.'
         ('Где моя карта?', 'another script'), ('我的卡在哪里', 'another script'),
         ('My card wurde gesperrt.', None), ('Where is Жанна?', None), ('What is α?', None),
         ('... and so I ask.', None), ('@bank where is it?', None), ('#bank where is it?', None),
-        ('"Where is it?"', None), ('$5 are missing.', None), ('1984', None), ('I <br /> wait <br /> here.', None),
+        ('"Where is it?"', None), ('$5 are missing.', None), ('1984', None),
+        ('I <br /> wait <br /> here.', None),
         ('He said: wait.', None), ('First:\nwait.', None), ('A utterance: one.', None),
     ],
 )  # fmt: skip
