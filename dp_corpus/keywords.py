@@ -85,6 +85,7 @@ class _Generate(typing.TypedDict, total=False):
     top_k: int | None
     candidates: int | None
     vote_share: float | None
+    any_text: bool | None
     rounds: int | None
     children: int | None
     unvoted: int | None
