@@ -84,6 +84,22 @@ def test_it_leaves_an_adapter_that_generate_samples_from(demo: pathlib.Path) -> 
     sampled = PrivacyReport.from_json((more / 'privacy_report.json').read_text())
     assert "the run 'tuned'" in sampled.data_accesses[0] and sampled.epsilon == report.epsilon
 
+    # A file of settings as `start` writes it: what the adapter's card has stays in the file, the model too.
+    (demo.parent / 'run.toml').write_text(
+        f'method = "tune-refine"\ninput = "{demo}"\nlabel_field = "label"\nlabels = ["Billing", "Delivery"]\n'
+        'records = 400\nepsilon = 3.0\nexamples = 4\ncorpus_description = "Notes."\nmodel = "gemma3-270m"\n'
+        f'tuning_steps = 15\nembedder = "minilm"\noutput = "{demo.parent}/of-toml"\n'
+    )
+    arguments = ('--config', str(demo.parent / 'run.toml'), '--adapter', str(output), '--quiet')
+    done = in_this_process('generate', *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = [
+        row
+        for path in (demo.parent / 'of-toml' / 'data').iterdir()
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert len(rows) == 4 and {row['label'] for row in rows} == {'Billing', 'Delivery'}
+
 
 @pytest.mark.run
 @needs_model

@@ -16,7 +16,7 @@ METHODS = ('predict', 'tune-refine', 'evolve', 'fine-tune')
 def started(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     rows = [f'p{n % 12},Note {n}.,{"ab"[n % 2]}\n' for n in range(60)]
-    pathlib.Path('notes.csv').write_text('who,note,ward\n' + ''.join(rows))
+    pathlib.Path('notes.csv').write_text('who;note;ward\n' + ''.join(rows).replace(',', ';'))
     done = command_line.in_this_process(
         'start', 'notes.csv', '--yes', '--label-field', 'ward', '--labels', 'a,b', '--unit-field', 'who',
         '--records', '5000', '--typical-words', '30', '--epsilon', '2', '--examples', '60',
@@ -51,7 +51,7 @@ def test_a_run_of_another_method_takes_what_it_has(
     anew = config.job_config(
         **answers, method=method, unit='user', unit_field='who', text_field='note', label_field='ward',
         labels=('a', 'b'), corpus_description='Notes.', text_name='Note', label_name='Ward',
-        output='notes-synthetic', model=run.settings()['model'],
+        output='notes-synthetic', model=run.settings()['model'], delimiter=';',
     )  # fmt: skip
     named = {name: value for name, value in run.settings().items() if name != 'embedder'}
     assert named == {name: value for name, value in anew.settings().items() if name != 'embedder'}
@@ -83,5 +83,10 @@ def test_training_alone_and_a_split_take_it(started: str) -> None:
         for side in ('records', 'test')
     ]
     assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 12
+    # The file now names the part for the run, and every other line stays.
+    run, _ = chosen('run.toml', {})
+    assert run.input.input == 'sets/records/*.jsonl' and run.method.name == started
+    assert 'delimiter' not in pathlib.Path('run.toml').read_text()
+    assert '# Declared, never read from the records.' in pathlib.Path('run.toml').read_text()
     refused = command_line.in_this_process('split', '--output', 'more')
     assert refused.returncode == 2 and 'Give --input FILES, or a --config that has it.' in refused.stderr
