@@ -108,7 +108,7 @@ def _labels(figures: Mapping[str, float]) -> Light:
         own, agreed = max(judged)
         wrong = max(0.0, 1 - agreed / own)
         colours.append(_colour(agreed / own, _AGREED))
-        words.append(f'{_in_ten(wrong)} labels look wrong.')
+        words.append(f'{_in_ten(wrong)} wrong.')
     learnt = [
         (figures.get(f'use/{kind}_real_accuracy'), figures[f'use/{kind}_accuracy'])
         for kind in KINDS
@@ -140,8 +140,10 @@ def _labels(figures: Mapping[str, float]) -> Light:
 
 
 def _in_ten(share: float) -> str:
-    tenths = round(10 * share)
-    return f'{tenths} of 10' if tenths else f'{round(100 * share)} of 100'
+    if tenths := round(10 * share):
+        return f'{tenths} of 10 labels look'
+    hundredths = round(100 * share)
+    return f'{hundredths} of 100 labels look' if hundredths else 'No label looks'
 
 
 def _likeness(figures: Mapping[str, float]) -> Light:

@@ -94,6 +94,12 @@ def test_the_verdict_is_as_bad_as_its_worst_light() -> None:
     assert bad.words.endswith('Do not use this corpus for training.')
 
 
+def test_hardly_a_wrong_label_is_none() -> None:
+    assert verdict_of(GOOD | {'labels/tfidf_label_accuracy': 0.95}).words.startswith(
+        'No label looks wrong. A '
+    )
+
+
 def test_without_labels_or_records_the_other_lights_stay() -> None:
     found = verdict_of({'mauve/mauve_clustering': 0.6})
     assert [light.colour for light in found.lights] == ['unknown', 'yellow', 'unknown']
