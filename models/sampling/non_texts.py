@@ -1,7 +1,7 @@
 """Sampled texts that are none: markup, a bare heading, the prompt's own words, another script, a fragment.
 
 Each rule is a function of the text and of public words, so leaving such a text out costs nothing (METHOD 4e,
-step 2). No rule knows a language: of two that share a script it tells none apart.
+step 1). No rule knows a language: of two that share a script it tells none apart.
 """
 
 import dataclasses

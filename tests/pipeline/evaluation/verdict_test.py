@@ -23,6 +23,9 @@ GOOD = {
 }  # fmt: skip
 
 
+BAD = GOOD | {'mauve/mauve_clustering': 0.03, 'labels/tfidf_label_accuracy': 0.36, 'holdout/p_value': 0.01}
+
+
 def verdict_of(figures: dict[str, float]) -> verdict.Verdict:
     by_measure: dict[str, list[Figure]] = {}
     for name, value in figures.items():
@@ -88,7 +91,7 @@ def test_each_rule_has_two_sides(changes: dict[str, float], expected: tuple[str,
 
 
 def test_the_verdict_is_as_bad_as_its_worst_light() -> None:
-    bad = verdict_of(GOOD | {'mauve/mauve_clustering': 0.03, 'labels/tfidf_label_accuracy': 0.36})
+    bad = verdict_of(BAD)
     assert bad.colour == 'red' and bad.words.startswith('6 of 10 labels look wrong. ')
     assert 'They do not read like the records (0.03, where the records themselves have 0.80).' in bad.words
     assert bad.words.endswith('Do not use this corpus for training.')

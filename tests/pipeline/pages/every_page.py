@@ -25,6 +25,7 @@ from pipeline.pages import (
     restricted_page,
 )
 from tests.models.privacy.report import samples
+from tests.pipeline.evaluation import verdict_test
 from tests.pipeline.evaluation.evaluate_test import Counting, Lacking
 from tests.pipeline.evaluation.placed import plain_sources
 from tests.pipeline.pages import ledger_page_test, report_page_test, restricted_page_test
@@ -141,6 +142,8 @@ def _canaries() -> CanaryAudit:
 def pages() -> Mapping[str, str]:
     """HTML of a page of every kind, by a name."""
     measured = evaluation.evaluate([plain_sources(['a'], test=['b'])], [Counting(), Lacking()])
+    judged = dataclasses.replace(measured.corpora[0], verdict=verdict_test.verdict_of(verdict_test.BAD))
+    measured = dataclasses.replace(measured, corpora=(judged,))
     return {
         **{f'report-{name}': report_page.render_html(made) for name, made in reports().items()},
         **{
