@@ -60,3 +60,7 @@ CARD = 'README.md'
 REPORT_PAGE = 'privacy_report.html'
 # Written last: where it is, the run is finished.
 REPORT = 'privacy_report.json'
+
+# Files of `dp-corpus split`: the key, and the parts for runs and for evaluations.
+SPLIT_KEY = 'split.key'
+SPLIT_RECORDS, SPLIT_TEST = 'records', 'test'

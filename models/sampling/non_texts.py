@@ -16,7 +16,7 @@ type NonText = Literal['markup', 'heading', "prompt's words", 'another script', 
 _MARKUP = re.compile(r'</?[A-Za-z][^<>]{0,200}>|&[a-z]{2,8};|[*_`#~|>=-]+')
 # One line that Markdown or a colon makes a heading.
 _HEADING = re.compile(r'#{1,6} .*|\*\*[^*]+\*\*:?|__[^_]+__:?|.*:')
-# What no text begins with: marks that follow something. An ellipsis may.
+# Marks that follow something, so that no text begins with them. An ellipsis may.
 _FOLLOWING = re.compile(r'(?!\.\.\.)[,.;:!?)\]}%|=]')
 _FEWEST_LETTERS = 2
 # Share of a text's letters that may be of scripts that the prompt has none of.
@@ -37,7 +37,7 @@ class PublicWords:
 
 
 def non_text(text: str, words: PublicWords) -> NonText | None:
-    """What a sampled text is in place of one; None of a text.
+    """The kind of a sampled text that is none; None of a text.
 
     >>> words = PublicWords(names=('Utterance', 'Label'), others=('Questions to a bank.',))
     >>> non_text('Where is my card?', words), non_text('</em><strong>', words)

@@ -286,7 +286,7 @@ def for_method(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _followed(settings: Mapping[str, Any]) -> dict[str, Follows]:
-    """What would follow for the method of some settings, if only what nothing follows from were not given."""
+    """Settings that would follow for the method of some settings, if nothing of its own were given."""
     method = METHODS[settings[METHOD]]
     panels, alone = settings_of(method.name), {*method.settings.panels} - {*_OF_SEVERAL_METHODS}
     declared = {
@@ -340,7 +340,7 @@ def read_settings(
     given = {name: value for name, value in with_lists(flags, known).items() if value is not None}
     settings = _used(entries, given, keys, path) | given
     if given.get('adapter') is not None and 'model' not in given:
-        # Where there is none, the run says so.
+        # The run says that there is none.
         with contextlib.suppress(FileNotFoundError):
             settings['model'] = _model_of(given['adapter'])
     return settings

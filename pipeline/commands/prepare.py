@@ -12,11 +12,12 @@ from models.privacy.randomness import RunKey
 from pipeline.asked.config import of_panels, read_settings, without_password
 from pipeline.commands import flags
 from pipeline.prepare import centers as centers_lib
-from pipeline.prepare import config_file, split_files
+from pipeline.prepare import config_file
 from pipeline.release import apart
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import Input
 from transforms import places
+from transforms.run_files import SPLIT_RECORDS, SPLIT_TEST
 
 _OF_TEXTS = ('text_field', 'delimiter', 'encoding', 'quoting')
 _OF_SPLIT = (*_OF_TEXTS, 'unit_field', 'query', 'sheet', 'split')
@@ -79,7 +80,7 @@ def split(
     place = without_password(values['input'])
     folder = pathlib.Path(output or f'{places.stem_of(place)}-split')
     apart.check_folder(folder)
-    records = f'{folder}/{split_files.RECORDS}/*.jsonl'
+    records = f'{folder}/{SPLIT_RECORDS}/*.jsonl'
     changed = None if config is None else config_file.of_part(config, records)
     declared = _declared(place, {name: values.get(name) for name in _OF_SPLIT})
     off_screen.silence_libraries()
@@ -101,8 +102,8 @@ def split(
         print(json.dumps(counts | {'output': str(folder)}))
     elif not quiet:
         print('For the curator alone:')
-        print(f'  {folder / split_files.RECORDS}: {made.records:,} rows, for generate')
-        print(f'  {folder / split_files.TEST}: {made.test:,} rows, for evaluate --test')
+        print(f'  {folder / SPLIT_RECORDS}: {made.records:,} rows, for generate')
+        print(f'  {folder / SPLIT_TEST}: {made.test:,} rows, for evaluate --test')
         if made.without_unit:
             print(f'  left out: {made.without_unit:,} rows without a value in the column, or damaged')
         if config is not None:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 
-from pipeline.evaluation.measure import Findings, Measure, NotDefined
+from pipeline.evaluation.measure import Measure, MeasureResult, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.verdict import Verdict, verdict_of
 
@@ -42,29 +42,6 @@ class Source:
     texts: int
     labels: int | None
     left_out: dict[str, int]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasureResult:
-    """Findings of one measure on one corpus.
-
-    Attributes:
-        measure: Its name, the value of --only.
-        title: Of its section.
-        question: What it answers.
-        source: Paper and section, or ''.
-        reason: Why it is not defined on these texts; None where it is.
-        failed: Whether it ended with an error that nobody foresaw, which is a defect.
-        findings: Figures, charts and texts; None where it is not defined.
-    """
-
-    measure: str
-    title: str
-    question: str
-    source: str
-    reason: str | None
-    failed: bool
-    findings: Findings | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

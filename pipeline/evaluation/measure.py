@@ -109,6 +109,29 @@ class Findings:
     samples: tuple[Sample, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasureResult:
+    """Findings of one measure on one corpus.
+
+    Attributes:
+        measure: Its name, the value of --only.
+        title: Of its section.
+        question: What it answers.
+        source: Paper and section, or ''.
+        reason: Why it is not defined on these texts; None where it is.
+        failed: Whether it ended with an error that nobody foresaw, which is a defect.
+        findings: Figures, charts and texts; None where it is not defined.
+    """
+
+    measure: str
+    title: str
+    question: str
+    source: str
+    reason: str | None
+    failed: bool
+    findings: Findings | None
+
+
 class Measure(abc.ABC):
     """One measure. An implementation is final and has no state.
 

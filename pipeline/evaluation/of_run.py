@@ -7,9 +7,8 @@ import tomllib
 from typing import Any
 
 from pipeline.evaluation.settings import EvaluationSettings
-from pipeline.prepare import split_files as split
-from pipeline.settings import text_votes
 from transforms import places
+from transforms.run_files import SPLIT_KEY, SPLIT_RECORDS, SPLIT_TEST
 
 # Settings of a run that say how its records are written.
 _OF_COLUMNS = ('text_field', 'label_field', 'attributes', 'unit_field', 'delimiter', 'encoding', 'quoting')
@@ -19,8 +18,7 @@ def completed(corpus: str, settings: EvaluationSettings) -> EvaluationSettings:
     """Settings of an evaluation with the records and the test part of the run that wrote a corpus.
 
     The page then goes into a new folder of the curator's, unless another one is given. Nothing is changed
-    where a flag names real texts, or where no test part of the run is known. Texts that were chosen by TF-IDF
-    are judged by MiniLM where it is installed: an embedder that did not vote.
+    where a flag names real texts, or where no test part of the run is known.
     """
     config = pathlib.Path(f'{corpus.rstrip("/")}.curator') / 'config.toml'
     if settings.records is not None or settings.test is not None or not config.is_file():
@@ -37,9 +35,6 @@ def completed(corpus: str, settings: EvaluationSettings) -> EvaluationSettings:
             found[name] = tuple(value) if isinstance(value, list) else value
     if found.get('attributes'):
         found.pop('label_field', None)
-    has_chosen = of_run.get('embedder') == 'tfidf' and 'examples' in of_run
-    if settings.embedder == 'tfidf' and has_chosen and text_votes.minilm_is_installed():
-        found['embedder'] = 'minilm'
     if settings.output is None:
         names = itertools.chain(('evaluation',), map('evaluation-{}'.format, itertools.count(2)))
         found['output'] = str(next(path for name in names if not (path := config.parent / name).exists()))
@@ -53,6 +48,6 @@ def _test_part(records: str) -> str | None:
     if len(folders) != 1 or places.is_database(records) or '://' in records:
         return None
     folder = folders.pop()
-    if folder.name != split.RECORDS or not (folder.parent / split.KEY).is_file():
+    if folder.name != SPLIT_RECORDS or not (folder.parent / SPLIT_KEY).is_file():
         return None
-    return ','.join(str(folder.parent / split.TEST / pathlib.Path(pattern).name) for pattern in patterns)
+    return ','.join(str(folder.parent / SPLIT_TEST / pathlib.Path(pattern).name) for pattern in patterns)

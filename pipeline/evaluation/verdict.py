@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from pipeline.evaluation.classifiers import KINDS
+from pipeline.evaluation.measure import MeasureResult
 from pipeline.evaluation.sources import Sources, Texts
-
-if typing.TYPE_CHECKING:
-    from pipeline.evaluation.evaluation import MeasureResult
 
 type Colour = Literal['green', 'yellow', 'red', 'unknown']
 # From the best to the worst; a verdict is as good as the worst of its lights that is known.
 _COLOURS: Sequence[Colour] = ('green', 'yellow', 'red')
 # Texts of the corpus beside as many real ones, for people to read.
 BESIDE = 20
-# Of each light the value from which on it is green, and that from which on it is yellow.
+# Bounds of the lights: from the first value on they are green, from the second on yellow.
 _AGREED, _LEARNT, _ALIKE, _CHANCE = (0.85, 0.65), (0.75, 0.4), (0.8, 0.5), (0.05, 0.001)
 _ADVICE: Mapping[Colour, str] = {
     'green': 'Nothing here speaks against its use.',
@@ -97,7 +94,7 @@ def _colour(value: float, bounds: tuple[float, float]) -> Colour:
 
 
 def _labels(figures: Mapping[str, float]) -> Light:
-    """How many labels look wrong, and what a classifier learns from them, by the better kind of each."""
+    """Labels that look wrong, and what a classifier learns from them, by the better kind of each."""
     words, colours = [], []
     judged = [
         (own, figures[f'labels/{kind}_label_accuracy'])
@@ -171,7 +168,7 @@ def _likeness(figures: Mapping[str, float]) -> Light:
 
 
 def _copies(figures: Mapping[str, float]) -> Light:
-    """Whether the corpus is nearer to its records than to others like them."""
+    """The holdout test: is the corpus nearer to its records than to others like them?"""
     p_value = figures.get('holdout/p_value')
     colour: Colour = 'unknown'
     words = 'Copies were not looked for, which takes --records and --test.'

@@ -53,7 +53,7 @@ class InputView(abc.ABC):
 
     @abc.abstractmethod
     def off_by_number(self, check: InputCheck) -> str:
-        """What a plan says wrongly where the declared number of units is wrong, in words."""
+        """The part of a plan, in words, that a wrong number of units makes wrong."""
 
 
 def measure_continuations(config: JobConfig[Any]) -> MeasureTexts:

@@ -1,4 +1,4 @@
-"""What a person should know of a plan before the run, whatever its method is."""
+"""Notes on a plan, for the person who is about to start the run, whatever its method is."""
 
 import dataclasses
 from collections.abc import Iterator

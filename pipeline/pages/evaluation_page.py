@@ -11,8 +11,8 @@ import markupsafe
 import rich.console
 from rich import box, table
 
-from pipeline.evaluation.evaluation import CorpusResult, Evaluation, MeasureResult
-from pipeline.evaluation.measure import Chart, Figure
+from pipeline.evaluation.evaluation import CorpusResult, Evaluation
+from pipeline.evaluation.measure import Chart, Figure, MeasureResult
 from pipeline.evaluation.settings import DOCUMENT, PAGE
 from pipeline.pages import page
 from pipeline.release import apart

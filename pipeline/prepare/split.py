@@ -13,11 +13,13 @@ from collections.abc import Mapping
 
 from models.privacy.randomness import RunKey
 from models.spelling import id_of, spelled
-from pipeline.prepare.split_files import KEY, RECORDS, TEST
 from transforms.places import is_database
 from transforms.read import Reason, RecordFields, check_input, file_format, read_rows, split_file
 from transforms.read.errors import naming_only
 from transforms.read.sources import source_of
+from transforms.run_files import SPLIT_KEY as KEY
+from transforms.run_files import SPLIT_RECORDS as RECORDS
+from transforms.run_files import SPLIT_TEST as TEST
 
 # Bytes of the hash that decides: shares are resolved to 2**-64.
 _BYTES = 8

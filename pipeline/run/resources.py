@@ -30,11 +30,16 @@ def check(run: Run) -> None:
         FileExistsError: A file stands where a folder should be.
         ValueError: There is less memory, or less free disk, than it needs at the least.
     """
+    check_folders(run)
+    if run.runner.is_local:
+        _check_memory(run)
+
+
+def check_folders(run: Run) -> None:
+    """Refuses folders that cannot be written, or that have too little room; errors as of `check`."""
     for name, folder in (('output', run.output), ('work_dir', run.work_dir)):
         if is_local(folder):
             _check_folder(name, folder, needed_disk(run))
-    if run.runner.is_local:
-        _check_memory(run)
 
 
 def needed_disk(run: Run) -> int:

@@ -42,6 +42,7 @@ def check(run: Run) -> None:
     Raises:
         As `carry_out` does.
     """
+    resources.check_folders(run)
     _ledger_of(run)
     folders.check(run)
 

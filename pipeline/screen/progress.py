@@ -102,7 +102,7 @@ class Display(rich.progress.Progress):
         self.update(hidden, visible=False)
 
     def line(self) -> str:
-        """What `show` worked out, on one line."""
+        """The state that `show` worked out, on one line."""
         (task,) = (each for each in self.tasks if each.visible)
         parts = [task.description, task.fields['counted'], *_clocks(task)]
         return '; '.join(filter(None, parts))

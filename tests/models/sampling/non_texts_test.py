@@ -1,4 +1,4 @@
-"""What is no text by its form, and what only looks like it."""
+"""Texts that are none by their form, and others that only look like it."""
 
 import pytest
 

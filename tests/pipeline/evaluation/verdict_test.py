@@ -8,8 +8,7 @@ import pytest
 
 from models.privacy.randomness import RunKey
 from pipeline.evaluation import of_run, verdict
-from pipeline.evaluation.evaluation import MeasureResult
-from pipeline.evaluation.measure import Figure, Findings
+from pipeline.evaluation.measure import Figure, Findings, MeasureResult
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Sources, Texts
 from tests import command_line
@@ -70,7 +69,7 @@ def test_a_good_corpus_is_green_and_shown_beside_real_texts() -> None:
 @pytest.mark.parametrize(
     ('changes', 'expected'),
     [
-        # Of a judge who is right on 0.9: 0.85 and 0.65 of that.
+        # A judge who is right on 0.9: 0.85 and 0.65 of that.
         ({'tfidf_label_accuracy': 0.766}, ('green', 'green', 'green')),
         ({'tfidf_label_accuracy': 0.764}, ('yellow', 'green', 'green')),
         ({'tfidf_label_accuracy': 0.584}, ('red', 'green', 'green')),

@@ -1,4 +1,4 @@
-"""What a person is told before a run, and the ε that a plan leads with where releases go in."""
+"""Notes on a plan, and the ε that it leads with where releases go in."""
 
 import json
 import pathlib

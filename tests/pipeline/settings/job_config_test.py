@@ -103,7 +103,7 @@ def test_a_password_in_a_ledger_url_is_refused_and_not_repeated(url: str) -> Non
 def test_delta_from_the_declared_records() -> None:
     # 20000 ** -1.1 is 1.8572e-05: three digits, rounded down.
     assert config(delta=None, records=20_000).delta == 1.85e-05
-    # Of few records it is that of 10,000, whose n ** -1.1 is 3.9811e-05.
+    # 10,000 ** -1.1 is 3.9811e-05; fewer records have no larger one.
     assert config(delta=None, records=10_000).delta == config(delta=None, records=30).delta == 3.98e-05
     assert config(delta=1e-3, records=1000).delta == 1e-3
 

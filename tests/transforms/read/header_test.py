@@ -77,7 +77,7 @@ def test_a_query_names_the_columns_in_its_order_and_each_once(tmp_path: pathlib.
         database.commit()
     place = f'sqlite:///{tmp_path}/a.db'
     assert columns_of(place, query='SELECT ward, note, id FROM notes;') == ('ward', 'note', 'id')
-    with pytest.raises(ValueError, match='columns=2, unnamed=1. Name the columns as --query does'):
+    with pytest.raises(ValueError, match='unnamed=1, named once=2. Name the columns as --query does'):
         columns_of(place, query='SELECT id, note AS "" FROM notes')
     with pytest.raises(ValueError, match='no such column: gone'):
         columns_of(place, query='SELECT gone FROM notes')
