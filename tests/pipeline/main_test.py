@@ -215,6 +215,7 @@ def test_the_screen_of_a_run_is_clean(
         r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\.\n'
         r'The bundled model has 3\.4 million parameters: its text shows the plumbing and does not read like '
         r'English\. Name another with --model\.\n'
+        r'(?:NOTE: [^\n]+\n)*'
         r'Loading the model takes half a minute\.\n'
         r'(?:[^\n]+; elapsed 0:0\d:\d\d[^\n]*\n)*'  # a line a minute
         r"The curator's own report, never for release, with how many rows were read and rejected: "

@@ -18,12 +18,12 @@ LABELS = {'label_field': 'label', 'labels': tuple(f'l{number}' for number in ran
 @pytest.mark.parametrize(
     ('given', 'name'),
     [
-        ({'records': 600}, 'predict'),
-        ({'records': 700}, 'tune-refine'),
+        ({'records': 380}, 'predict'),
+        ({'records': 390}, 'tune-refine'),
         ({'records': 5000}, 'tune-refine'),
         ({'records': 10_003, **LABELS}, 'tune-refine'),
         # A tenth of many is few.
-        ({'records': 6000, 'sample_rate': 0.1}, 'predict'),
+        ({'records': 3000, 'sample_rate': 0.1}, 'predict'),
     ],
 )
 def test_declared_numbers_choose_as_a_comparison_does(
