@@ -11,6 +11,7 @@ from models.clustering.centers import ClusterSettings
 from models.privacy.randomness import RunKey
 from pipeline.asked.config import of_panels, read_settings, without_password
 from pipeline.commands import flags
+from pipeline.evaluation import of_run
 from pipeline.prepare import centers as centers_lib
 from pipeline.prepare import config_file
 from pipeline.release import apart
@@ -78,6 +79,11 @@ def split(
     if values.get('input') is None:
         raise ValueError('Expected records, got input=None. Give --input FILES, or a --config that has it.')
     place = without_password(values['input'])
+    if config is not None and of_run.test_part(place) is not None:
+        raise ValueError(
+            f'Expected records that are whole, got config={config!r} with input={place!r}, a part of an '
+            'earlier split. The other part is set aside already: run `generate`.'
+        )
     folder = pathlib.Path(output or f'{places.stem_of(place)}-split')
     apart.check_folder(folder)
     records = f'{folder}/{SPLIT_RECORDS}/*.jsonl'

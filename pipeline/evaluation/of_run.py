@@ -24,7 +24,7 @@ def completed(corpus: str, settings: EvaluationSettings) -> EvaluationSettings:
     if settings.records is not None or settings.test is not None or not config.is_file():
         return settings
     of_run: dict[str, Any] = tomllib.loads(config.read_text(encoding='utf-8'))
-    test = None if of_run.get('input') is None else _test_part(of_run['input'])
+    test = None if of_run.get('input') is None else test_part(of_run['input'])
     if test is None:
         return settings
     found: dict[str, Any] = {'records': of_run['input'], 'test': test}
@@ -41,7 +41,7 @@ def completed(corpus: str, settings: EvaluationSettings) -> EvaluationSettings:
     return dataclasses.replace(settings, **found)
 
 
-def _test_part(records: str) -> str | None:
+def test_part(records: str) -> str | None:
     """The test part beside the records of `dp-corpus split`; None where they are of nowhere else."""
     patterns = places.split_patterns(records)
     folders = {pathlib.Path(pattern).parent for pattern in patterns}

@@ -88,5 +88,7 @@ def test_training_alone_and_a_split_take_it(started: str) -> None:
     assert run.input.input == 'sets/records/*.jsonl' and run.method.name == started
     assert 'delimiter' not in pathlib.Path('run.toml').read_text()
     assert '# Declared, never read from the records.' in pathlib.Path('run.toml').read_text()
+    again = command_line.in_this_process('split', '--config', 'run.toml')
+    assert again.returncode == 2 and 'The other part is set aside already' in ' '.join(again.stderr.split())
     refused = command_line.in_this_process('split', '--output', 'more')
     assert refused.returncode == 2 and 'Give --input FILES, or a --config that has it.' in refused.stderr
