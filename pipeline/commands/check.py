@@ -54,7 +54,7 @@ def check(
     """Look at the input as a run would read it: rows, labels, lengths, batches, and what to change.
 
     For the curator's eyes, before a run is paid for. Give the flags of `generate`; none that says
-    what is spent is needed. It ends with 1 where a run would take no row.
+    what is spent is needed. It ends with 2 where a run would take no row.
     """
     for name, alike in _SPENDING.items():
         if config is None and all(settings.get(other) is None for other in alike):
@@ -84,7 +84,7 @@ def check(
     else:
         print_check(result, terminal.console(), job_config, rejected)
     if not result.records:
-        raise typer.Exit(exit_codes.FAILED)
+        raise typer.Exit(exit_codes.USAGE)
 
 
 @contextlib.contextmanager

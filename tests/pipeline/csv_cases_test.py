@@ -26,8 +26,8 @@ def case(name: str) -> str:
 
 def checked(name: str, *flags: str) -> dict:
     done = in_this_process('check', '--json', '--input', case(name), '--records', '40', *flags)
-    # 1 where no row is a record.
-    assert done.returncode == (not json.loads(done.stdout)['records']), done.stderr
+    # 2 where no row is a record.
+    assert done.returncode == 2 * (not json.loads(done.stdout)['records']), done.stderr
     return json.loads(done.stdout)
 
 

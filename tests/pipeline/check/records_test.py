@@ -196,7 +196,7 @@ def test_an_empty_file_and_a_sample_of_many(
     assert (found.records, found.units, found.lengths) == (0, 0, None)
     assert found.findings == ('There is no row in these files. Check --input.',)
     done = command_line.in_this_process('check', '--input', str(empty), '--text-field', 'text')
-    assert done.returncode == 1 and 'There is no row in these files.' in done.stdout
+    assert done.returncode == 2 and 'There is no row in these files.' in done.stdout
     monkeypatch.setattr(records, 'SAMPLED_TEXTS', 10)
     lengths = checked(path).lengths
     assert lengths is not None and lengths.texts == 10
@@ -211,7 +211,7 @@ def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(p
     for labels in ('a=Alpha visits,b', 'Cardio,Neuro'):
         done = command_line.in_this_process(*arguments, '--labels', labels)
         # No row has one of the latter.
-        assert done.returncode == (labels == 'Cardio,Neuro'), done.stderr
+        assert done.returncode == 2 * (labels == 'Cardio,Neuro'), done.stderr
         assert done.stdout.startswith('For the curator alone: true figures of private records.')
         assert ('a Alpha visits ' in done.stdout) == labels.startswith('a=')
     assert 'A run would take none of these rows' in done.stdout
@@ -231,7 +231,7 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
     """As of a column of texts that was named for that of labels."""
     arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'text')
     done = command_line.in_this_process(*arguments, '--labels', 'a,b')
-    assert done.returncode == 1  # no text is a declared label
+    assert done.returncode == 2  # no text is a declared label
     whole = "does not declare: 'Always the same.', 'Text number 0 of the first kind.'"
     long = ('word ' * 400).strip()
     assert whole in done.stdout and long not in ' '.join(done.stdout.split())
@@ -246,7 +246,7 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
         'check', '--input', str(one), '--text-field', 'text', '--label-field', 'kind', '--labels', 'a,b'
     )
     cut = f'{long[:40]}… (cut, of {len(long):,} characters)'
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert cut in ' '.join(done.stdout.split()) and long not in done.stdout
 
 
