@@ -82,6 +82,7 @@ class TunedVotesParams:
         return losses.epsilon_of_events(self.events, delta)
 
 
+@functools.lru_cache(maxsize=64)
 def solve_noise_multiplier(params: TunedVotesParams, *, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier with which both stages stay within (epsilon, delta), to a thousandth.
 
