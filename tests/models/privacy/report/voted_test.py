@@ -98,3 +98,18 @@ def test_a_ledger_charges_exactly_the_cost() -> None:
     assert "all 2 runs on dataset 'visits'" in found.data_accesses[1]
     with pytest.raises(ValueError, match='Expected the ledger to have charged what the run costs'):
         made(ledger=ledger_entry(2 * PARAMS.rho))
+
+
+@pytest.mark.parametrize(
+    ('settings', 'has_structure', 'is_said'),
+    [({'any_text': False}, False, True), ({'any_text': True}, False, False), ({}, False, False),
+     ({'any_text': False}, True, False)],
+)  # fmt: skip
+def test_texts_that_no_vote_was_spent_on_are_said(
+    settings: dict[str, bool], has_structure: bool, is_said: bool
+) -> None:
+    """A structure says by itself what a text is, and runs on given texts lack the setting."""
+    method = Voted(mechanism=PARAMS, has_structure=has_structure)
+    made = finished(method, settings=settings)
+    said = [row for row in made.assumptions_enforced if 'left out what is no text' in row]
+    assert len(said) == is_said
