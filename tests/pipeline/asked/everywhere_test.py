@@ -1,7 +1,9 @@
 """The settings that `dp-corpus start` writes, in every command that takes a file of settings."""
 
+import contextlib
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -12,18 +14,32 @@ from tests import command_line
 METHODS = ('predict', 'tune-refine', 'evolve', 'fine-tune')
 
 
-@pytest.fixture(params=METHODS)
-def started(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    rows = [f'p{n % 12},Note {n}.,{"ab"[n % 2]}\n' for n in range(60)]
-    pathlib.Path('notes.csv').write_text('who;note;ward\n' + ''.join(rows).replace(',', ';'))
-    done = command_line.in_this_process(
-        'start', 'notes.csv', '--yes', '--label-field', 'ward', '--labels', 'a,b', '--unit-field', 'who',
-        '--records', '5000', '--typical-words', '30', '--epsilon', '2', '--examples', '60',
-        '--corpus-description', 'Notes.', '--method', request.param,
-    )  # fmt: skip
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(scope='module', params=METHODS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder of records, and of the settings that `start` wrote for a method, whose name it has."""
+    made = tmp_path_factory.mktemp('started') / request.param
+    made.mkdir()
+    rows = [f'p{n % 12};Note {n}.;{"ab"[n % 2]}\n' for n in range(60)]
+    (made / 'notes.csv').write_text('who;note;ward\n' + ''.join(rows))
+    with contextlib.chdir(made):
+        done = command_line.in_this_process(
+            'start', 'notes.csv', '--yes', '--label-field', 'ward', '--labels', 'a,b', '--unit-field', 'who',
+            '--records', '5000', '--typical-words', '30', '--epsilon', '2', '--examples', '60',
+            '--corpus-description', 'Notes.', '--method', request.param,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return str(request.param)
+    return made
+
+
+@pytest.fixture
+def started(folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The method, with a copy of its folder as the working directory."""
+    shutil.copytree(folder, tmp_path / 'copy')
+    monkeypatch.chdir(tmp_path / 'copy')
+    return folder.name
 
 
 def test_a_plan_and_a_comparison_take_it(started: str) -> None:

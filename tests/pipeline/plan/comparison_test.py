@@ -100,16 +100,25 @@ def test_all_scores_are_of_one_kind_of_records_and_none_of_the_bundled_model() -
     found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
     scores = {each.method: each.worth and (each.worth.what, each.worth.worth) for each in found.methods}
     assert scores == {
-        'predict': None, 'fine-tune': None, 'tune-refine': ('questions', 0.76), 'evolve': ('questions', 0.74),
+        'predict': None, 'fine-tune': ('news', 0.69), 'tune-refine': ('news', 0.86), 'evolve': ('news', 0.85),
     }  # fmt: skip
-    assert '(questions, 5,452 of 6 labels, ε = 1)' in found.worth
+    assert '(news, 8,000 of 4 labels, ε = 1)' in found.worth
     bundled = compare({'records': 5000, 'epsilon': 3.0})
     assert {each.worth for each in bundled.methods} == {None} and bundled.worth == comparison.NO_WORTH
 
 
-@pytest.mark.parametrize('records', [100, 384, 600, 768, 1500, 5000, 10_000, 50_000])
-@pytest.mark.parametrize('labels', [1, 2, 6, 20, 77])
-@pytest.mark.parametrize('epsilon', [1.0, 3.0])
+@pytest.mark.parametrize(
+    ('records', 'labels', 'epsilon'),
+    [
+        (100, 6, 1.0),
+        (390, 6, 1.0),
+        (600, 2, 1.0),
+        (800, 20, 1.0),
+        (5000, 6, 3.0),
+        (10_000, 77, 1.0),
+        (40_000, 2, 1.0),
+    ],
+)
 def test_the_star_follows_the_table(records: int, labels: int, epsilon: float) -> None:
     """No row that fits has a worth beyond that of the recommended one, but for the noise of a measurement."""
     declared = {'labels': tuple(f'l{number}' for number in range(labels)), 'label_field': 'label'}
