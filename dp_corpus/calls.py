@@ -139,8 +139,9 @@ def evaluate(corpus: Place, *, quiet: bool = False, **settings: Unpack[Evaluatio
     """Measures what a corpus is worth and whether it repeats a record: `dp-corpus evaluate`.
 
     The corpus is a `Run`, the folder of a finished run, or a file of texts. With `records` or `test` the
-    result is for the curator alone, and so is a notebook that shows it. A measure that ended with an error is
-    named in its `report.failed`.
+    result is for the curator alone, and so is a notebook that shows it. Of a run of this machine whose
+    records were split, both are found without being named, and a page goes into the curator's folder. A
+    measure that ended with an error is named in its `report.failed`.
 
     Raises:
         TypeError: There is no such setting.

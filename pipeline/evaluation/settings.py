@@ -45,7 +45,9 @@ class EvaluationSettings:
     """
 
     output: str | None = _setting(
-        f'New folder for {DOCUMENT} and {PAGE}. Default: nothing is written.', names_path=True
+        f"New folder for {DOCUMENT} and {PAGE}. Default: one in the curator's folder of a run whose test "
+        'part is found; else nothing is written.',
+        names_path=True,
     )
     also: tuple[str, ...] = _setting('Another corpus to compare with, NAME=PATH; may be repeated.', ())
     name: str = _setting('Name of CORPUS in tables.', 'corpus')

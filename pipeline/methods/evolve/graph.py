@@ -2,12 +2,14 @@
 
 import math
 import pathlib
+import re
 from typing import Any
 
 import apache_beam as beam
 
 from models.evolution.settings import EvolutionSettings
 from models.privacy.earlier_release import TextOrigin
+from models.prompt_templates import read_template
 from models.records import Record
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
@@ -78,15 +80,22 @@ def generate(
     return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
 
 
+# A place in a template that other words fill.
+_FIELD = re.compile(r'{\w+}')
+
+
 def _public_words(run: VotingRun, settings: EvolveSettings) -> PublicWords | None:
     """The words of the prompts; None where every text counts: as asked for, or since a structure decides."""
     if settings.any_text or settings.structure is not None:
         return None
     attributes = settings.label_attributes(run.input)
+    template = read_template(settings.prompt_name) if run.card is None else run.card.template
     return PublicWords(
         names=(settings.text_name, *([one.name for one in attributes] or [settings.label_name])),
-        others=(settings.corpus_description, *run.input.label_words.values()),
-    )
+        others=(
+            settings.corpus_description, *run.input.label_words.values(), _FIELD.sub(' ', template.public)
+        ),
+    )  # fmt: skip
 
 
 # Settings of prompts that an endpoint has no use for: it counts no tokens before it samples.

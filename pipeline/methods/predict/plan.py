@@ -266,8 +266,8 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     """First with fewer units than any method was run on; with more, others were worth more."""
     if units < _MOST_UNITS:
         because = (
-            'So few records were not measured. With 384 texts of votes on tokens taught as much as real '
-            'ones, and a step of training would be mostly noise.'
+            'So few records were not measured. Texts of votes on tokens of 384 taught as much as real ones, '
+            'and a step of training would be mostly noise.'
         )
         return Standing(rank=1, because=because)
     because = 'With 400 records or more, texts of training and votes were worth more.'
