@@ -5,7 +5,7 @@ them, a step at a time: one token, or several that are already known. The rows o
 their tokens; rows that are sampled independently have their own, and may each stand at a place of their own.
 The next example of the batch starts again from the end of the prompts, by a step at offset 0: the cache keeps
 the prompts and overwrites the generated tokens. A row whose text has ended can also take another prompt,
-while the others go on (`with_row`). Prefill and step return the rows' *states*; the output layer is a
+while the others go on (`with_rows`). Prefill and step return the rows' *states*; the output layer is a
 separate method, since a caller may need only few columns of the logits.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
@@ -35,7 +35,7 @@ class Shapes:
         max_prompt_tokens: Every prompt is padded to this length P.
         max_example_tokens: Tokens of an example that the cache holds after the prompt.
         micro_batch_size: Rows m that go through the model together.
-        rows_multiple: Public rows, which are outside of the micro-batches, are padded to a multiple of this.
+        rows_multiple: Public prompts are read in a multiple of so many rows.
         step_tokens: R, most tokens that a step appends. The cache has R - 1 slots behind an example's, so
             that the last step may write as many as any.
         columns: Most columns of logits that are computed for every row of a batch; None for all V.
@@ -129,20 +129,18 @@ class Decoder(abc.ABC):
         """Appends one token, an int32 scalar: see `append`."""
         return self.append(weights, cache, jnp.reshape(token, 1), jnp.int32(1), offset)
 
-    def with_row(self, cache: Cache, row: jax.Array, other: Cache) -> Cache:
-        """The cache of a micro-batch, with one row replaced: its prompt, and what follows.
+    def with_rows(self, cache: Cache, into: jax.Array, other: Cache) -> Cache:
+        """The cache of a micro-batch, with some rows replaced: their prompts, and what follows.
 
         Every array of a cache has its rows along the first axis. To be called in a compiled function that
         takes over the buffers of `cache`, which is then changed in place.
 
         Args:
             cache: The cache of one micro-batch.
-            row: int32 scalar, the row that is replaced.
-            other: The cache of a micro-batch of one row, such as a slice of another one.
+            into: `[n]` int32, the rows that are replaced; one behind the last is none.
+            other: The cache of n rows that take their places.
         """
-        return jax.tree.map(
-            lambda array, one: jax.lax.dynamic_update_slice_in_dim(array, one, row, 0), cache, other
-        )
+        return jax.tree.map(lambda array, new: array.at[into].set(new, mode='drop'), cache, other)
 
     @abc.abstractmethod
     def logits(self, weights: Weights, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:

@@ -119,11 +119,9 @@ def decode_stream(
             f'test, got vocab_size={decoder.vocab_size}. Leave out threshold.'
         )
     watch('Reading prompts', 0)
-    prompts = rows.prefill_private(decoder, private_prompts)
+    prompts = rows.prefill_batch(decoder, public, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
-    # Other batches read the public rows too, and the loop overwrites the cache that it is given.
-    public_cache = () if public is None else jax.tree.map(jnp.copy, public.cache)
-    states = prompts.states if public is None else (public.states, *prompts.states)
+    public_count = 0 if public is None else public.prompts
     arrays = (
         jnp.asarray(stop_rule.table),
         jnp.asarray(sparse_vector.limbs(draws.threshold_noise)),
@@ -133,21 +131,21 @@ def decode_stream(
 
     def run(begun: _Loop, until: jax.Array) -> _Loop:
         return _run_loop(
-            decoder.weights, begun, until, states, prompts.is_private, constraint, *arrays,
-            public_count=0 if public is None else public.prompts, decoder=decoder, params=params,
+            decoder.weights, begun, until, prompts.states, prompts.is_private, constraint, *arrays,
+            public_count=public_count, decoder=decoder, params=params,
         )  # fmt: skip
 
     begun = _nothing_written(
-        states, tuple(len(part) for part in prompts.is_private), constraint=constraint, params=params
+        prompts.states, tuple(len(part) for part in prompts.is_private), constraint=constraint, params=params
     )
-    place = begun.place._replace(cache=(*public_cache, *prompts.cache))
+    place = begun.place._replace(cache=prompts.cache)
     contexts = len(private_prompts)
     loop = _decode_in_stretches(run, begun._replace(place=place), contexts, params, watch)
     end = int(loop.written)
     spending = None
     if loop.charged is not None:
-        # Padding rows come last.
-        receipts = (np.asarray(part)[:end, :contexts] for part in (loop.charged, loop.voted))
+        private = slice(public_count, public_count + contexts)
+        receipts = (np.asarray(part)[:end, private] for part in (loop.charged, loop.voted))
         spending = individual.Spending(*receipts)
     return TokenStream(
         np.asarray(loop.tokens)[:end],
@@ -211,14 +209,14 @@ def _run_loop(
         weights: The decoder's.
         begun: The carry before the first token, or what the previous call returned; it is donated.
         until: Number of tokens at which the stretch ends, with the step that reaches it; int32 scalar.
-        states: After the prompts, public rows first.
-        is_private_row: `[m]` bool for every micro-batch of private rows.
+        states: After the prompts, for every micro-batch; public rows first.
+        is_private_row: `[m]` bool for every micro-batch.
         constraint: Tokens that may be sampled.
         stop_table: `StopRule.table`.
         threshold_noise: The batch's, as `sparse_vector.limbs`.
         distance_noise: The batch's, in the same.
         words: The batch's.
-        public_count: Public rows without the padding; 0 where there are none.
+        public_count: Public rows, which come first; 0 where there are none.
         decoder: The model.
         params: The mechanism.
     """
@@ -230,8 +228,8 @@ def _run_loop(
         now = loop.place.states
         votes, accounts, receipt = mechanism.settle(
             mechanism.tally(
-                now[0][:public_count] if public_count else None,
-                now[len(now) - len(is_private_row) :],
+                rows.public_states(now, public_count),
+                now,
                 is_private_row,
                 _mask_of(constraint, loop.place.state),
                 params,

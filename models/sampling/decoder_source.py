@@ -32,13 +32,25 @@ from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
 
 _Prompt = tuple[str | None, tuple[str, ...]]
+# A text that begins: its row, its prompt's row among those that were read together, and its key of 8 bytes.
+_Text = tuple[int, int, bytes]
+# An eighth of the rows is filled at a time: fewer idle rows would be more programs to start, and prompts that
+# are read by themselves leave an accelerator idle.
+_REFILLS = 8
 
 
 class _Read(NamedTuple):
-    """A prompt that the model has read, as a micro-batch of one row."""
+    """Prompts that the model has read together."""
 
-    states: jax.Array  # [1 D]
+    states: jax.Array  # [n D]
     cache: Any
+
+
+class _Place(NamedTuple):
+    """A prompt's row among those that were read together."""
+
+    read: _Read
+    row: int
 
 
 class DecoderSource(TextSource):
@@ -63,14 +75,16 @@ class DecoderSource(TextSource):
             ValueError: The checkpoint is another model's, or the structure does not go with the prompt.
         """
         self._settings = settings
-        self._together = family.ROWS_MULTIPLE * len(jax.local_devices())
-        self._rows = -(-settings.rows // self._together) * self._together
+        multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
+        self._rows = -(-settings.rows // multiple) * multiple
+        # Prompts that are read, and rows that are filled, at a time.
+        self._together = -(-self._rows // (_REFILLS * multiple)) * multiple
         self._writer = settings.writer()
         shapes = decoder.Shapes(
             max_prompt_tokens=settings.max_prompt_tokens,
             max_example_tokens=settings.max_example_tokens,
             micro_batch_size=self._rows,
-            rows_multiple=self._together,
+            rows_multiple=multiple,
         )
         self._decoder = family.family_of(settings.model).load_decoder(
             settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype, adapter=adapter
@@ -91,12 +105,11 @@ class DecoderSource(TextSource):
         self._is_few: dict[str | None, bool] = {}
         self._left_out = jax.jit(self._share_left_out)
         # Those of labels, the one that was asked for last at the end.
-        self._kept: collections.OrderedDict[_Prompt, _Read] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[_Prompt, _Place] = collections.OrderedDict()
         self._run = jax.jit(
             functools.partial(segment.run, self._decoder, settings=settings), donate_argnames='rows'
         )
-        self._filled = jax.jit(self._with_text, donate_argnames='rows')
-        self._row = jax.jit(_row)
+        self._filled = jax.jit(self._with_texts, donate_argnames='rows')
 
     def sample(self, requests: Sequence[Request], key: RunKey) -> list[SampledText | None]:
         """See `TextSource.sample`. Ask for many at once: rows are idle only at the end.
@@ -125,13 +138,14 @@ class DecoderSource(TextSource):
         new = [label for label in dict.fromkeys(labels) if label not in self._is_few]
         for first in range(0, len(new), self._rows):
             several = new[first : first + self._rows]
-            for label, prompt in zip(several, self._read([(label, ()) for label in several]), strict=True):
-                share = float(self._left_out(self._decoder.weights, prompt.states))
+            for label, place in zip(several, self._read([(label, ()) for label in several]), strict=True):
+                share = float(self._left_out(self._decoder.weights, place.read.states, place.row))
                 self._is_few[label] = share <= columns.MOST_LEFT_OUT
         return frozenset(label for label in labels if not self._is_few[label])
 
-    def _share_left_out(self, weights: Any, states: jax.Array) -> jax.Array:
-        """Share of the next token's probability of the tokens that are left out; compiled."""
+    def _share_left_out(self, weights: Any, states: jax.Array, row: jax.Array) -> jax.Array:
+        """Share of the next token's probability of the tokens that are left out, after a row; compiled."""
+        states = jax.lax.dynamic_slice_in_dim(states, row, 1)
         assert self._few.columns is not None
         allowed = self._all.constraint.allowed(self._all.constraint.start())
         shares = jax.nn.softmax(jnp.where(allowed, self._decoder.logits(weights, states), -jnp.inf))[0]
@@ -146,6 +160,9 @@ class DecoderSource(TextSource):
         texts: list[SampledText | None],
     ) -> None:
         """Puts the texts of some requests in their places."""
+        # Labels whose prompts fit are read together, however their texts come.
+        of_labels = [(request.label, request.examples) for request in map(requests.__getitem__, some)]
+        self._read([prompt for prompt in dict.fromkeys(of_labels) if not prompt[1]][: self._rows])
         waiting = collections.deque(some)
         in_row: dict[int, int] = {}  # the requests whose texts are under way
         rows, free, written = None, list(range(self._rows)), 0
@@ -153,13 +170,14 @@ class DecoderSource(TextSource):
             started = time.monotonic()
             taken = [waiting.popleft() for _ in range(min(len(waiting), len(free)))]
             prompts = [(requests[index].label, requests[index].examples) for index in taken]
+            filling: dict[int, tuple[_Read, list[_Text]]] = {}
             tokens = len(set(prompts) - self._kept.keys()) * self._settings.max_prompt_tokens - written
-            for index, prompt in zip(taken, self._read(prompts), strict=True):
-                rows = self._empty(prompt) if rows is None else rows
-                row = free.pop()
-                in_row[row] = index
-                words = np.frombuffer(key.hash('text', requests[index].name.encode(), size=8), np.uint32)
-                rows = self._filled(rows, row, words, prompt)
+            for index, place in zip(taken, self._read(prompts), strict=True):
+                rows = self._empty(place.read) if rows is None else rows
+                of_read = filling.setdefault(id(place.read), (place.read, []))[1]
+                in_row[free[-1]] = index
+                of_read.append((free.pop(), place.row, key.hash('text', requests[index].name.encode(), size=8)))
+            rows = self._with_all(rows, filling.values())
             # As many as prompts are read together, if so many wait; the last texts run to their ends.
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
             rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
@@ -190,24 +208,26 @@ class DecoderSource(TextSource):
                 texts[index] = text
         return texts
 
-    def _read(self, prompts: Sequence[_Prompt]) -> list[_Read]:
+    def _read(self, prompts: Sequence[_Prompt]) -> list[_Place]:
         """Prompts as the model has read them, each different one once."""
         read = {prompt: self._kept[prompt] for prompt in prompts if prompt in self._kept}
         new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in read]
-        for first in range(0, len(new), self._together):
-            several = new[first : first + self._together]
-            ids = [self._written(*prompt) for prompt in several]
-            padding = [ids[0][:1]] * (self._together - len(ids))
-            states, caches = self._decoder.prefill([*ids, *padding], together=self._together)
-            read |= {
-                prompt: self._row(_Read(states[0], caches[0]), row) for row, prompt in enumerate(several)
-            }
+        # Labels apart from the others, which are not kept.
+        for kept in (True, False):
+            some = [prompt for prompt in new if bool(prompt[1]) != kept]
+            for first in range(0, len(some), self._together):
+                several = some[first : first + self._together]
+                ids = [self._written(*prompt) for prompt in several]
+                padding = [ids[0][:1]] * (self._together - len(ids))
+                (states,), (cache,) = self._decoder.prefill([*ids, *padding], together=self._together)
+                together = _Read(states, cache)
+                read |= {prompt: _Place(together, row) for row, prompt in enumerate(several)}
         for prompt in dict.fromkeys(prompts):
             if not prompt[1]:
                 self._kept[prompt] = read[prompt]
                 self._kept.move_to_end(prompt)
         # No more than the rows' own, so that memory is at most twice theirs.
-        while len(self._kept) > self._rows:
+        while self._together * len({id(place.read) for place in self._kept.values()}) > self._rows:
             self._kept.popitem(last=False)
         return [read[prompt] for prompt in prompts]
 
@@ -234,28 +254,49 @@ class DecoderSource(TextSource):
             cache=jax.tree.map(zeros, like.cache),
         )
 
-    def _with_text(self, rows: Rows, row: jax.Array, key: jax.Array, prompt: _Read) -> Rows:
-        """The rows with another text at its beginning in one of them; compiled."""
+    def _with_all(self, rows: Rows | None, filling: Iterable[tuple[_Read, list[_Text]]]) -> Rows | None:
+        """The rows with other texts at their beginnings in some of them."""
+        for read, texts in filling:
+            for first in range(0, len(texts), self._together):
+                several = texts[first : first + self._together]
+                # A place behind the last row takes nothing.
+                into = np.full(self._together, self._rows, np.int32)
+                taken, keys = np.zeros(self._together, np.int32), np.zeros((self._together, 2), np.uint32)
+                for number, (row, of_read, key) in enumerate(several):
+                    into[number], taken[number] = row, of_read
+                    keys[number] = np.frombuffer(key, np.uint32)
+                rows = self._filled(rows, into, keys, read, taken)
+        return rows
+
+    def _with_texts(
+        self, rows: Rows, into: jax.Array, keys: jax.Array, read: _Read, taken: jax.Array
+    ) -> Rows:
+        """The rows with the texts of some prompts at their beginnings; compiled.
+
+        Args:
+            rows: The rows.
+            into: `[n]` int32, the rows that are filled.
+            keys: `[n 2]` uint32.
+            read: Prompts.
+            taken: `[n]` int32, the prompt of each text.
+        """
+
+        def filled(array: jax.Array, new: Any) -> jax.Array:
+            return array.at[into].set(new, mode='drop')
+
+        prompt: _Read = jax.tree.map(lambda array: array[taken], read)
         return Rows(
-            keys=rows.keys.at[row].set(key),
-            tokens=rows.tokens.at[row].set(0),
-            lengths=rows.lengths.at[row].set(0),
-            stop_states=rows.stop_states.at[row].set(0),
-            masked_by=jax.tree.map(
-                lambda array, start: array.at[row].set(start), rows.masked_by, self._all.constraint.start()
-            ),
-            is_going=rows.is_going.at[row].set(True),
-            states=rows.states.at[row].set(prompt.states[0]),
-            cache=self._decoder.with_row(rows.cache, row, prompt.cache),
+            keys=filled(rows.keys, keys),
+            tokens=filled(rows.tokens, 0),
+            lengths=filled(rows.lengths, 0),
+            stop_states=filled(rows.stop_states, 0),
+            masked_by=jax.tree.map(filled, rows.masked_by, self._all.constraint.start()),
+            is_going=filled(rows.is_going, True),
+            states=filled(rows.states, prompt.states),
+            cache=self._decoder.with_rows(rows.cache, into, prompt.cache),
         )
 
 
 def _written(rows: Rows, in_row: Iterable[int]) -> int:
     """Tokens so far of the texts in some rows."""
     return int(np.asarray(rows.lengths)[list(in_row)].sum())
-
-
-def _row(prompts: _Read, row: jax.Array) -> _Read:
-    """One prompt of several that were read together; compiled."""
-    one: _Read = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, row, 1), prompts)
-    return one

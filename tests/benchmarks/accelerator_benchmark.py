@@ -123,7 +123,7 @@ def measure(
     """Median times of a batch of `contexts` contexts and the public prompt, in one micro-batch."""
     architecture = architectures.ARCHITECTURES[model]
     multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
-    rows = -(-contexts // multiple) * multiple
+    rows = -(-(contexts + 1) // multiple) * multiple
     shapes = decoder_lib.Shapes(
         max_prompt_tokens=prompt_tokens,
         max_example_tokens=new_tokens,
@@ -132,11 +132,11 @@ def measure(
     )
     decoder = TransformerDecoder(architecture, weights, shapes=shapes)
     # Ids below 110 are control tokens and line ends.
-    prompts = np.random.default_rng(0).integers(110, architecture.num_embed, (rows + 1, prompt_tokens))
+    prompts = np.random.default_rng(0).integers(110, architecture.num_embed, (rows, prompt_tokens))
     prompts = prompts.astype(np.int32)
 
     def prefill() -> None:
-        jax.block_until_ready(decoder.prefill(list(prompts[1:])))
+        jax.block_until_ready(decoder.prefill(list(prompts)))
 
     def loop(tokens: int) -> None:
         public = prefill_public(decoder, [prompts[0]])

@@ -203,8 +203,10 @@ class _Loop:
         inner = self.kind(self.architecture, self.weights, shapes=shapes, dtype=self.dtype)
         self._decoder = Prefilled(inner)
         public, *private = self.prompts
-        rows = shapes.micro_batches(len(private)) * shapes.micro_batch_size
-        self._rows = [*private, *[np.array([1], np.int32)] * (rows - len(private))]
+        rows = shapes.micro_batches(len(self.prompts)) * shapes.micro_batch_size
+        padding = np.array([1], np.int32)
+        # The public row's place comes first.
+        self._rows = [padding, *private, *[padding] * (rows - len(self.prompts))]
         self._public = prefill_public(inner, [public])
 
     def prefill(self) -> None:

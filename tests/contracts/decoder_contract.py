@@ -303,8 +303,9 @@ def check_a_row_takes_another_prompt(case: DecoderCase) -> None:
     rows, others = prompts(decoder.vocab_size, 4, seed=16), prompts(decoder.vocab_size, 4, seed=17)
     _, (cache,) = decoder.prefill(rows)
     _, (other,) = decoder.prefill(others)
-    one = jax.tree.map(lambda of: of[1:2], other)
-    mixed = jax.jit(decoder.with_row)(cache, jnp.int32(2), one)
+    # A place behind the last row takes nothing.
+    one = jax.tree.map(lambda of: of[1:3], other)
+    mixed = jax.jit(decoder.with_rows)(cache, jnp.array([2, 4]), one)
     wanted = decoder.prefill([*rows[:2], others[1], rows[3]])[1][0]
     for offset, token in enumerate(examples[0]):
         found = []

@@ -23,6 +23,11 @@ _ROWS = 'rows'
 # accelerator, which waits for the weights, reads a few tokens in the time of one.
 _LENGTHS = (1, 2, 4)
 
+# Tokens of prompts that go through the layers together: their activations stay in a processor's cache, or are
+# enough to keep an accelerator busy, and no more of its memory than that.
+_PIECE_TOKENS = 2**10
+_PIECE_TOKENS_OF_ACCELERATORS = 2**14
+
 
 def on_all_devices(*axes: str) -> jax.sharding.NamedSharding:
     """Over all local devices: split along its first axis where one is named, else a copy on each."""
@@ -61,9 +66,9 @@ class TransformerDecoder(decoder_lib.Decoder):
         self.shapes = shapes
         self.vocab_size = architecture.num_embed
         self._architecture = architecture
-        # Activations of few rows at a time stay in a processor's cache; an accelerator wants all rows.
-        self._in_pieces = len(devices) == 1 and devices[0].platform == 'cpu'
-        self._lengths = _LENGTHS if self._in_pieces else (1,)
+        is_processor = devices[0].platform == 'cpu'
+        self._lengths = _LENGTHS if is_processor else (1,)
+        self._piece_tokens = _PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS
         self._by_row = on_all_devices(_ROWS)
         everywhere = on_all_devices()
         self.weights = jax.device_put(weights, everywhere)
@@ -93,15 +98,27 @@ class TransformerDecoder(decoder_lib.Decoder):
 
     def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
         """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache, both by row."""
-        states, cache = forward.read_prompts(
-            self._architecture,
-            weights,
-            tokens,
-            lengths,
-            example_slots=self.shapes.example_slots,
-            in_pieces=self._in_pieces,
+        def read(weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
+            return forward.read_prompts(
+                self._architecture,
+                weights,
+                tokens,
+                lengths,
+                example_slots=self.shapes.example_slots,
+                piece_tokens=self._piece_tokens,
+            )
+
+        # Each device takes its own rows piece by piece.
+        everywhere, by_row = jax.sharding.PartitionSpec(), self._by_row.spec
+        spread = jax.shard_map(
+            read,
+            mesh=self._by_row.mesh,
+            in_specs=(everywhere, by_row, by_row),
+            out_specs=by_row,
+            check_vma=False,
         )
-        return jax.lax.with_sharding_constraint((states, cache), self._by_row)
+        results: tuple[Any, Any] = spread(weights, tokens, lengths)
+        return results
 
     def append(
         self, weights: Any, cache: tuple[Any, ...], tokens: Any, count: Any, offset: Any
@@ -114,8 +131,8 @@ class TransformerDecoder(decoder_lib.Decoder):
                 tokens,
                 count,
                 offset,
+                example_slots=self.shapes.example_slots,
                 lengths=self._lengths,
-                compile_once=self._in_pieces,
             )
             for part in cache
         ]

@@ -5,22 +5,19 @@ its logits for every kind of architecture. It differs in where the numbers lie. 
 copies keys and values that it only reads, and multiplies weights as they are stored for training. Here
 
 * weights are arranged as they are multiplied (`weights.py`);
-* the prompts' keys and values are written once, and a step reads them where they lie; a step writes
-  the slots of its tokens in the example's, in place;
-* keys lie with their slots innermost, as products with queries read them;
+* prompt and example share one cache, so that attention is two products; a step writes the slots of its
+  tokens in place, before they are read;
 * norms, rotations, softmax and the sum of the layers' outputs are float32, whatever the weights
   and the cache are kept in.
 
 Symbols are those of `Architecture`: V D F N K H; and m rows, P slots of a prompt, T of an example,
-R tokens of a step, G = N/K query heads for a key head.
+S = P + T, R tokens of a step, G = N/K query heads for a key head.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epy
 
@@ -39,27 +36,19 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# Tokens that run through the layers together while prompts are read, where memory is the host's:
-# their activations then stay in its cache.
-_PIECE_TOKENS = 1024
-
-
 class Cache(NamedTuple):
     """The keys and values of a micro-batch.
 
     Prompts of different lengths share slots: each row's own begin at slot 0, and what
-    lies between its end and P is never seen. A row's example goes on at the position
-    after its prompt.
+    lies between its end and P is never seen. Slot P + t holds the example's token t, which stands
+    t places after the prompt. An example begins by writing slot P anew.
 
     Attributes:
-        prompt: P slots for each layer; written by `read_prompts` alone.
-        example: T slots for each layer; slot t holds the example's token t. An example begins
-            by writing slot 0 anew.
+        layers: S slots for each layer.
         lengths: `[m]` int32, the prompts' tokens.
     """
 
-    prompt: tuple[KeysValues, ...]
-    example: tuple[KeysValues, ...]
+    layers: tuple[KeysValues, ...]
     lengths: jax.Array
 
 
@@ -70,9 +59,9 @@ def read_prompts(
     lengths: jax.Array,
     *,
     example_slots: int,
-    in_pieces: bool,
+    piece_tokens: int,
 ) -> tuple[jax.Array, Cache]:
-    """Runs prompts through the model.
+    """Runs prompts through the model, some rows at a time.
 
     Args:
         architecture: The numbers of the model.
@@ -80,38 +69,32 @@ def read_prompts(
         tokens: `[m P]` int32; what follows a prompt's end changes nothing.
         lengths: `[m]` int32, 1 to P.
         example_slots: T.
-        in_pieces: True if some rows at a time go through all layers, which is faster where they
-            share a processor's cache, or all rows at once.
+        piece_tokens: Tokens of the rows that go through all layers together, roughly.
 
     Returns:
         States `[m D]` float32 after each prompt, and the cache.
     """
     rows, prompt_slots = tokens.shape
-
-    def read(piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple[KeysValues, ...]]:
-        return _read(architecture, weights, *piece)
-
-    if in_pieces:
-        # Whole blocks of 8 rows, or single ones: see `family.ROWS_MULTIPLE`.
-        wanted = 1 if prompt_slots >= _PIECE_TOKENS else 8 * -(-_PIECE_TOKENS // (8 * prompt_slots))
-        size = math.gcd(rows, wanted)
-        pieces = jax.tree.map(
-            lambda array: array.reshape(rows // size, size, *array.shape[1:]), (tokens, lengths)
-        )
-        states, prompt = jax.tree.map(
-            lambda array: array.reshape(rows, *array.shape[2:]), jax.lax.map(read, pieces)
-        )
-    else:
-        states, prompt = read((tokens, lengths))
     a, dtype = architecture, weights.embedding.dtype
-    example = tuple(
-        KeysValues(
-            keys=jnp.zeros((rows, a.num_kv_heads, a.head_dim, example_slots), dtype),
-            values=jnp.zeros((rows, a.num_kv_heads, example_slots, a.head_dim), dtype),
+    # Whole blocks of 8 rows, or single ones: see `family.ROWS_MULTIPLE`.
+    block = 1 if prompt_slots >= piece_tokens else 8
+    pieces = -(-rows // (block * -(-piece_tokens // (block * prompt_slots))))
+    size = min(rows, block * -(-rows // (block * pieces)))
+
+    def read(index: jax.Array, carry: tuple[jax.Array, tuple[KeysValues, ...]]) -> Any:
+        # The last piece ends with the last row: rows that it shares with the piece before have the same bits.
+        first = jnp.minimum(index * size, rows - size)
+        piece = (jax.lax.dynamic_slice_in_dim(array, first, size) for array in (tokens, lengths))
+        return jax.tree.map(
+            lambda array, new: jax.lax.dynamic_update_slice(array, new, (first, *[0] * (array.ndim - 1))),
+            carry,
+            _read(a, weights, *piece),
         )
-        for _ in prompt
-    )
-    return states, Cache(prompt=prompt, example=example, lengths=lengths)
+
+    empty = jnp.zeros((rows, a.num_kv_heads, prompt_slots + example_slots, a.head_dim), dtype)
+    begun = jnp.zeros((rows, a.embed_dim)), (KeysValues(empty, empty),) * a.num_layers
+    states, layers = jax.lax.fori_loop(0, pieces, read, begun)
+    return states, Cache(layers=layers, lengths=lengths)
 
 
 def _read(
@@ -150,8 +133,8 @@ def to_itself(
         seen &= slots > slots[:, None] - window(a)
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
-        keys, values = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
-        scores = product('mqkgh,mkhp->mkgqp', query, keys)
+        keys, values = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
+        scores = product('mqkgh,mkph->mkgqp', query, keys)
         mixed = product('mkgqp,mkph->mqkgh', attention_shares(a, scores, seen).astype(values.dtype), values)
         return mixed, KeysValues(keys, values)
 
@@ -166,8 +149,8 @@ def append(
     count: jax.Array,
     offset: jax.Array,
     *,
+    example_slots: int,
     lengths: Sequence[int] = (),
-    compile_once: bool = False,
 ) -> tuple[jax.Array, Cache]:
     """Appends tokens to every row: the same ones, or each row's own.
 
@@ -180,121 +163,114 @@ def append(
         count: int32 scalar, 1 to R.
         offset: int32 scalar, or `[m]`, each row's own: tokens of the example before these; `offset + R` is
             at most T.
+        example_slots: T.
         lengths: Numbers of tokens that have a program of their own, beside the one for R; the smallest one
             that is at least `count` is used.
-        compile_once: True if the micro-batches of a program share one subroutine. Otherwise each has a
-            copy, and every copy takes the compiler as long as the first.
 
     Returns:
         The states `[m D]` float32 after the last token, and the cache with the tokens in it.
     """
-    read, most = _compiled_once() if compile_once else _read_tokens, tokens.shape[-1]
+    most = tokens.shape[-1]
 
-    def reading(length: int) -> Callable[[], tuple[jax.Array, tuple[KeysValues, ...]]]:
-        def padded(array: jax.Array, axis: int) -> jax.Array:
-            return jnp.pad(array, [(0, most - length if axis == place else 0) for place in range(array.ndim)])
-
-        def of_length() -> tuple[jax.Array, tuple[KeysValues, ...]]:
-            states, slots = read(architecture, weights, cache, tokens[..., :length], count, offset)
-            return states, tuple(KeysValues(padded(new.keys, 3), padded(new.values, 2)) for new in slots)
-
-        return of_length
+    def of_length(length: int, cache: Cache) -> tuple[jax.Array, Cache]:
+        return _append(
+            architecture, weights, cache, tokens[..., :length], count, offset, example_slots=example_slots
+        )
 
     of_lengths = [*sorted(length for length in set(lengths) if length < most), most]
     if len(of_lengths) == 1:
-        states, slots = reading(most)()
-    else:
-        states, slots = jax.lax.switch(
-            jnp.searchsorted(jnp.array(of_lengths), count), [reading(length) for length in of_lengths]
+        return of_length(most, cache)
+    states = jnp.zeros((len(cache.lengths), architecture.embed_dim))
+    for before, length in zip([0, *of_lengths], of_lengths, strict=False):
+        # A loop of one turn or none writes the cache in place, where a branch would copy it.
+        turns = ((before < count) & (count <= length)).astype(jnp.int32)
+        states, cache = jax.lax.fori_loop(
+            0, turns, lambda _, carry, length=length: of_length(length, carry[1]), (states, cache)
         )
-    # A branch or a subroutine would copy the example's slots if it wrote to them. So all R are written
-    # here: those past the last token are not seen before they are written anew.
-    written = _written_each if jnp.ndim(offset) else _written
-    example = tuple(written(old, new, offset) for old, new in zip(cache.example, slots, strict=True))
-    return states, cache._replace(example=example)
+    return states, cache
 
 
-def _written(old: KeysValues, new: KeysValues, offset: jax.Array) -> KeysValues:
-    """The example's slots, with new ones at one offset of all rows."""
-    return KeysValues(
-        jax.lax.dynamic_update_slice_in_dim(old.keys, new.keys, offset, 3),
-        jax.lax.dynamic_update_slice_in_dim(old.values, new.values, offset, 2),
-    )
+def _append(
+    a: Architecture,
+    weights: Weights,
+    cache: Cache,
+    tokens: jax.Array,
+    count: jax.Array,
+    offset: jax.Array,
+    *,
+    example_slots: int,
+) -> tuple[jax.Array, Cache]:
+    """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and the cache with all q.
 
-
-def _written_each(old: KeysValues, new: KeysValues, offsets: jax.Array) -> KeysValues:
-    """The example's slots, with new ones at each row's own offset `[m]`."""
-    in_row = jax.lax.dynamic_update_slice_in_dim
-    return KeysValues(
-        jax.vmap(lambda old, new, offset: in_row(old, new, offset, 2))(old.keys, new.keys, offsets),
-        jax.vmap(lambda old, new, offset: in_row(old, new, offset, 1))(old.values, new.values, offsets),
-    )
-
-
-@functools.cache
-def _compiled_once() -> Callable[..., tuple[jax.Array, tuple[KeysValues, ...]]]:
-    """`_read_tokens` as a subroutine that the compiler keeps, and shares between its callers."""
-    return jax.jit(_read_tokens, static_argnums=0, inline=jax.Inline.XLA_LATE)
-
-
-def _read_tokens(
-    a: Architecture, weights: Weights, cache: Cache, tokens: jax.Array, count: jax.Array, offset: jax.Array
-) -> tuple[jax.Array, tuple[KeysValues, ...]]:
-    """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and keys and values of q slots."""
+    Those past the last token are not seen before they are written anew.
+    """
     rows, appended = len(cache.lengths), tokens.shape[-1]
-    places = jnp.arange(appended)
+    slots = cache.layers[0].keys.shape[2]
+    first = slots - example_slots
     # [1 q] where all rows stand at one offset, [m q] where each has its own.
-    offsets = jnp.reshape(offset, (-1, 1)) + places
+    offsets = jnp.reshape(offset, (-1, 1)) + jnp.arange(appended)
     positions = cache.lengths[:, None] + offsets
-    prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
-    example_slots = jnp.arange(cache.example[0].keys.shape[-1])
+    seen = {
+        kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first) for kind in set(a.attention_types)
+    }
     x = jnp.broadcast_to(embedded(a, weights, tokens), (rows, appended, a.embed_dim))
-    slots = []
-    for kind, layer, prompt, example in zip(
-        a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
-    ):
-        # [m q P], [1 q T] or [m q T], and [q q].
-        of_prompt = prompt_slots < jnp.broadcast_to(cache.lengths[:, None, None], (rows, appended, 1))
-        written = example_slots < jnp.reshape(offset, (-1, 1, 1))
-        of_example = jnp.broadcast_to(written, (len(offsets), appended, len(example_slots)))
-        of_tokens = places <= places[:, None]
-        if kind == 'local':
-            of_prompt &= prompt_slots > positions[..., None] - window(a)
-            of_example &= example_slots > offsets[..., None] - window(a)
-            of_tokens &= places > places[:, None] - window(a)
-        of_tokens = jnp.broadcast_to(of_tokens, (len(offsets), *of_tokens.shape))
-        shared = jnp.concatenate([of_example, of_tokens], axis=-1)
-        shared = jnp.broadcast_to(shared, (rows, *shared.shape[1:]))
-        seen = jnp.concatenate([of_prompt, shared], axis=-1)[:, None]
+    layers = []
+    for kind, layer, before in zip(a.attention_types, weights.layers, cache.layers, strict=True):
 
         def attend(
             query: jax.Array,
             key: jax.Array,
             value: jax.Array,
-            seen: jax.Array = seen,
-            prompt: KeysValues = prompt,
-            example: KeysValues = example,
+            seen: jax.Array = seen[kind],
+            before: KeysValues = before,
         ) -> tuple[jax.Array, KeysValues]:
             # The queries of several tokens stand beside one another like those of several heads.
             rows, tokens, kv_heads, groups, width = query.shape
             query = query.transpose(0, 2, 1, 3, 4).reshape(rows, kv_heads, tokens * groups, width)
-            new = KeysValues(key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
-            parts = (prompt, example, new)
-            scores = jnp.concatenate([product('mkqh,mkhp->mkqp', query, part.keys) for part in parts], -1)
+            written = KeysValues(
+                _written(before.keys, key.transpose(0, 2, 1, 3), first + offset),
+                _written(before.values, value.transpose(0, 2, 1, 3), first + offset),
+            )
+            # Without it the compiler would write once for the product and once for the next step.
+            keys, values = written = KeysValues(*jax.lax.optimization_barrier(tuple(written)))
+            scores = product('mkqh,mkph->mkqp', query, keys)
             shares = attention_shares(a, scores, jnp.repeat(seen, groups, axis=2)).astype(query.dtype)
-            ends = [len(prompt_slots), len(prompt_slots) + len(example_slots)]
-            of_parts = jnp.split(shares, ends, axis=-1)
-            mixed = [
-                product('mkqp,mkph->mkqh', share, part.values)
-                for share, part in zip(of_parts, parts, strict=True)
-            ]
-            values = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
-            return values.transpose(0, 2, 1, 3, 4), new
+            mixed = product('mkqp,mkph->mkqh', shares, values)
+            mixed = mixed.reshape(rows, kv_heads, tokens, groups, width)
+            return mixed.transpose(0, 2, 1, 3, 4), written
 
-        x, slot = through_layer(a, kind, layer, x, positions, attend)
-        slots.append(slot)
+        x, written = through_layer(a, kind, layer, x, positions, attend)
+        layers.append(written)
     last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
-    return normed(a, last, weights.final_norm), tuple(slots)
+    return normed(a, last, weights.final_norm), cache._replace(layers=tuple(layers))
+
+
+def _seen(
+    a: Architecture,
+    kind: AttentionType,
+    lengths: jax.Array,
+    offsets: jax.Array,
+    positions: jax.Array,
+    slots: int,
+    first: int,
+) -> jax.Array:
+    """`[m 1 q S]` bool: the slots that tokens at offsets `[1 q]` or `[m q]` of an example see."""
+    slot = jnp.arange(slots)
+    of_prompt = slot < jnp.minimum(lengths, first)[:, None, None]
+    of_example = (slot >= first) & (slot - first <= offsets[..., None])
+    seen = of_prompt | of_example
+    if kind == 'local':
+        # Positions [m 1 S] of what the slots hold.
+        held = jnp.where(slot < first, slot, slot - first + lengths[:, None, None])
+        seen &= held > positions[..., None] - window(a)
+    return seen[:, None]
+
+
+def _written(old: jax.Array, new: jax.Array, at: jax.Array) -> jax.Array:
+    """Slots `[m K S H]` with new ones `[m K q H]` from one slot on, or from each row's own `[m]`."""
+    if jnp.ndim(at) == 0:
+        return jax.lax.dynamic_update_slice_in_dim(old, new, at, 2)
+    return jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice_in_dim(old, new, at, 1))(old, new, at)
 
 
 def logits(

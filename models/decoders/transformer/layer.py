@@ -26,7 +26,7 @@ _UNSEEN = -2.3819763e38
 class KeysValues(NamedTuple):
     """The keys and values of one layer, in some slots of every row."""
 
-    keys: jax.Array  # [m, K, H, slots]
+    keys: jax.Array  # [m, K, slots, H]
     values: jax.Array  # [m, K, slots, H]
 
 

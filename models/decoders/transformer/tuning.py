@@ -121,16 +121,16 @@ def log_probabilities(
         seen = jnp.concatenate([before, jnp.broadcast_to(among, (ways, *among.shape))], axis=-1)
 
         def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
-            texts_kept = KeysValues(key.transpose(0, 1, 3, 4, 2), value.transpose(0, 1, 3, 2, 4))
+            texts_kept = KeysValues(key.transpose(0, 1, 3, 2, 4), value.transpose(0, 1, 3, 2, 4))
             scores = jnp.concatenate(
                 [
-                    product('cwqkgh,wkhp->cwkgqp', query, prompt.keys),
-                    product('cwqkgh,cwkhp->cwkgqp', query, texts_kept.keys),
+                    product('cwqkgh,wkph->cwkgqp', query, prompt.keys),
+                    product('cwqkgh,cwkph->cwkgqp', query, texts_kept.keys),
                 ],
                 axis=-1,
             )
             shares = attention_shares(a, scores, seen[:, None, None]).astype(query.dtype)
-            of_prompt, of_own = jnp.split(shares, [prompt.keys.shape[-1]], axis=-1)
+            of_prompt, of_own = jnp.split(shares, [prompt.keys.shape[-2]], axis=-1)
             mixed = product('cwkgqp,wkph->cwqkgh', of_prompt, prompt.values)
             return mixed + product('cwkgqp,cwkph->cwqkgh', of_own, texts_kept.values), texts_kept
 

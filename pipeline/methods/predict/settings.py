@@ -379,13 +379,14 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
 
     @property
     def rows_together(self) -> int:
-        """Rows that go through the model together: equal parts, of at most 128, of a full batch.
+        """Rows that go through the model together: those of a full batch, and the public ones.
 
-        Public, so that the shape of a program never tells a batch's size. Hashed
-        batches vary by about √s; a full one has s + 2√s contexts. Public rows are apart.
+        Public, so that the shape of a program never tells a batch's size. Hashed batches vary by about
+        √s; a full one has s + 2√s contexts, and one in 40 is larger and takes a second micro-batch.
         """
-        full = self.batch_size + 2 * math.isqrt(self.batch_size)
-        return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
+        with_reference = self.reference is not None or self.decoding_rounds == 2
+        public = self.reference_size if with_reference else 1
+        return self.micro_batch_size or self.batch_size + 2 * math.isqrt(self.batch_size) + public
 
     @property
     def noisy_count_rho(self) -> float:

@@ -21,7 +21,7 @@ TOKENS = RNG.integers(4, 260, (3, 20)).astype(np.int32)
 @jax.jit
 def _next_logits(weights: Weights, prompt: jax.Array, length: jax.Array) -> jax.Array:
     states, _ = forward.read_prompts(
-        tiny.ARCHITECTURE, weights, prompt, length, example_slots=1, in_pieces=False
+        tiny.ARCHITECTURE, weights, prompt, length, example_slots=1, piece_tokens=64
     )
     return forward.logits(tiny.ARCHITECTURE, weights, states)[0]
 

