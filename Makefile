@@ -13,6 +13,7 @@
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
 # make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint
+# make compilers  JAX's compilers for GPUs and TPUs, into a folder of their own; they need no such device
 # make airflow an environment of Airflow's own, where the schedule is tested
 # make browser-packages   axe-core and playwright-core, with which tests look at pages in Chromium
 
@@ -26,6 +27,7 @@ OBJECT_STORE := $(VENV)/bin/fake-gcs-server
 AIRFLOW := .airflow
 BROWSER := .browser
 LLAMA := .llama
+COMPILERS := .compilers
 SUPPLY := .supply
 BENCHMARKS := decoding overhead centring
 # Three processes share the tests, a file at a time; each holds some 3 GB. On two cores one more than cores
@@ -36,7 +38,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no
 TESTED := FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs --durations=30
 
 .PHONY: demo demo-fine-tune test test-all test-most prerequisites check style gemma gemma-if-possible wheelhouse \
-	lock sbom image-check bench bench-gpu gpu-folder airflow browser-packages llama clean
+	lock sbom image-check bench bench-gpu gpu-folder airflow browser-packages llama compilers clean
 
 demo: $(READY) $(MINILM)
 	@$(BIN)/python -m launch.demo
@@ -47,10 +49,10 @@ demo-fine-tune: $(READY)
 test: style prerequisites
 	$(TESTED) -m 'first or not (run or heavy)'
 
-test-all: style prerequisites llama
+test-all: style prerequisites llama compilers
 	$(TESTED) --once
 
-test-most: prerequisites
+test-most: prerequisites compilers
 	$(TESTED) --once --without-longest
 
 prerequisites: $(MINILM) $(OBJECT_STORE) airflow browser-packages gemma-if-possible
@@ -188,6 +190,15 @@ $(LLAMA)/.ready:
 	$(LLAMA)/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36'
 	touch $(LLAMA)/.ready
 
+compilers: $(COMPILERS)/.ready
+
+# The extra `compile` of setup.py, beside the environment: with these packages in it JAX would look for devices.
+$(COMPILERS)/.ready: setup.py $(READY)
+	@echo 'Installing the compilers of JAX for accelerators into $(COMPILERS): 1.5 GB.'
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(COMPILERS) \
+		$$(sed -n "/^COMPILE = /,/^]/s/^    '\(.*\)',/\1/p" setup.py)
+	touch $(COMPILERS)/.ready
+
 browser-packages:
 	@command -v npm > /dev/null && $(MAKE) --no-print-directory $(BROWSER)/.ready \
 		|| echo 'No npm here, or no packages for it: the tests that look at pages in a browser will be skipped.'
@@ -199,4 +210,4 @@ $(BROWSER)/.ready: tests/browser/package.json
 	touch $(BROWSER)/.ready
 
 clean:
-	rm -rf $(VENV) $(AIRFLOW) $(BROWSER) $(LLAMA) $(SUPPLY) demo build dist wheelhouse *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) $(BROWSER) $(LLAMA) $(COMPILERS) $(SUPPLY) demo build dist wheelhouse *.egg-info

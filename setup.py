@@ -62,6 +62,13 @@ EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 DATASETS = ['datasets>=4,<6']
 # A notebook's displays: progress, and a corpus as a data set or a frame (docs/python.md).
 NOTEBOOK = [*DATASETS, 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
+# Compilers for GPUs and TPUs that are not there, of the versions that go with this JAX.
+COMPILE = [
+    'jax-cuda12-pjrt==0.12.0.1',
+    'jax-cuda12-plugin==0.12.0.1',
+    'libtpu==0.0.50.1',
+    'nvidia-cuda-nvcc-cu12==12.9.86',
+]
 ALL = sorted({*GEMMA, *ENDPOINT, *GCP, *MINILM, *EVALUATE, *NOTEBOOK})
 TEST = [
     'grimp==3.19',
@@ -103,6 +110,7 @@ setuptools.setup(
     install_requires=REQUIREMENTS,
     extras_require={
         'all': ALL,
+        'compile': [*JAX, *COMPILE],
         'datasets': DATASETS,
         'endpoint': ENDPOINT,
         'evaluate': EVALUATE,

@@ -176,7 +176,9 @@ class DecoderSource(TextSource):
                 rows = self._empty(place.read) if rows is None else rows
                 of_read = filling.setdefault(id(place.read), (place.read, []))[1]
                 in_row[free[-1]] = index
-                of_read.append((free.pop(), place.row, key.hash('text', requests[index].name.encode(), size=8)))
+                of_read.append(
+                    (free.pop(), place.row, key.hash('text', requests[index].name.encode(), size=8))
+                )
             rows = self._with_all(rows, filling.values())
             # As many as prompts are read together, if so many wait; the last texts run to their ends.
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)

@@ -1,16 +1,24 @@
-"""Benchmark of what a compiler makes of a decoding step for a GPU or TPU that is not there: one JSON line each.
+"""Benchmark of what compilers make of a decoding step for devices that are not there: one JSON line for each.
 
-JAX compiles for devices that it only has a description of, on a machine with nothing but a processor
-(`make compilers` installs the compilers into a folder of their own). A line says how many kernels a step
-has, what they move through memory beside what must be moved, and how long compiling took:
+JAX compiles for devices that it only has a description of, on a machine with nothing but a processor. `make
+compilers` installs the compilers into a folder of their own:
 
-    PYTHONPATH=.:.compilers .venv/bin/python -m tests.benchmarks.compile_benchmark gemma2-2b --targets h100 v5e
+    export PYTHONPATH=.:.compilers
+    .venv/bin/python -m tests.benchmarks.compile_benchmark gemma2-2b --targets h100 v5e
 
-A step appends one token to every row and computes the logits of some columns. `must_bytes` are weights and
-cache once. `bytes` adds up what the instructions of the loop's body read and write; a write in place counts
-as its slots. `step_ms` is a model, of GPUs alone: the greater of bytes over bandwidth and 3 microseconds, for each kernel.
-Held against an H200 it found structure (copies, concatenations, conversions, kernels), and not the speed of a
-kernel. No card means no tuning, so compiling takes longer there.
+A step appends one token to every row. It computes all logits of the public row, which comes first, and those
+of some columns of every row. Of a step's program a line says
+
+* `kernels`: instructions of the loop's body that do work;
+* `must_bytes`: weights and cache, each read once;
+* `bytes`: what all instructions read and write; a write in place counts as its slots;
+* `memory_bytes`: the same without what a kernel leaves to the next one in the card's cache (arrays of less
+  than half of it) or on a TPU's chip;
+* `step_ms`: a crude model, for GPUs alone: the greater of bytes over bandwidth and 3 microseconds, kernel by
+  kernel.
+
+Held against an H200 this found structure (copies, concatenations, conversions, kernels) and not the speed
+of a kernel. Nothing is tuned without a card, so compiling takes longer there.
 """
 
 import argparse
@@ -73,14 +81,20 @@ dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
 device_description_str: "{name}"
 """
 _WIDTHS = {
-    'pred': 1, 's8': 1, 'u8': 1, 'bf16': 2, 'f16': 2, 's16': 2, 'u16': 2, 's32': 4, 'u32': 4, 'f32': 4, 's64': 8,
-    'u64': 8, 'f64': 8,
+    'pred': 1, 's8': 1, 'u8': 1, 'bf16': 2, 'f16': 2, 's16': 2, 'u16': 2, 's32': 4, 'u32': 4, 'f32': 4,
+    's64': 8, 'u64': 8, 'f64': 8,
 }  # fmt: skip
-# Instructions that move nothing, and the ends of those that were counted at their beginning.
+# Instructions that move nothing.
 _FREE = {
-    'parameter', 'tuple', 'get-tuple-element', 'constant', 'bitcast', 'after-all', 'iota', 'partition-id',
-    'copy-done', 'async-done', 'custom-call-done', 'copy-start-done', 'slice-done',
-}  # fmt: skip
+    'parameter',
+    'tuple',
+    'get-tuple-element',
+    'constant',
+    'bitcast',
+    'after-all',
+    'iota',
+    'partition-id',
+}
 
 
 class Shape(NamedTuple):
@@ -93,12 +107,17 @@ class Shape(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """An instruction of a compiled program that does work."""
+    """An instruction of a compiled program that does work; bytes of what it writes, reads and writes.
+
+    Attributes:
+        of_memory: Bytes read and written without what stays in the device's cache.
+    """
 
     name: str
     opcode: str
     written: int
     moved: int
+    of_memory: int
 
 
 def device(target: str) -> Any:
@@ -154,7 +173,9 @@ def step_program(model: str, target: str, shape: Shape) -> tuple[Any, int]:
             votes = forward.logits(a, weights, states, columns).mean(0) + public[columns]
             return at + 1, columns[jnp.argmax(votes)].astype(jnp.int32)[None], cache
 
-        return jax.lax.while_loop(lambda carry: carry[0] < shape.new_tokens, one, (jnp.int32(0), token, cache))
+        return jax.lax.while_loop(
+            lambda carry: carry[0] < shape.new_tokens, one, (jnp.int32(0), token, cache)
+        )
 
     lowered = jax.jit(steps, donate_argnums=1).lower(
         weights, cache, placed.array((1,), jnp.int32), placed.array((shape.columns,), jnp.int32)
@@ -163,7 +184,7 @@ def step_program(model: str, target: str, shape: Shape) -> tuple[Any, int]:
 
 
 def _arrays(shape: str) -> list[tuple[int, bool]]:
-    """Bytes of each array of a shape, and whether it lies in the device's memory; `S(1)` is on a TPU's chip."""
+    """Bytes of each array of a shape, and whether it is in the device's memory; `S(1)` is on a TPU's chip."""
     return [
         (_WIDTHS[kind] * math.prod(int(size) for size in sizes.split(',') if size), 'S(1)' not in layout)
         for kind, sizes, layout in re.findall(r'\b([a-z]+\d*)\[([\d,]*)\](\{[^}]*\})?', shape)
@@ -196,64 +217,81 @@ def _called(line: str, parts: dict[str, list[str]]) -> list[str]:
     return parts.get(called.group(1), []) if called else []
 
 
-def _writes_slots(name: str, opcode: str, line: str, parts: dict[str, list[str]]) -> bool:
+def _writes_slots(opcode: str, line: str, parts: dict[str, list[str]]) -> bool:
     """True for an update in place: what is moved is the slots."""
-    if opcode in ('dynamic-update-slice', 'scatter') or 'dynamic_update_slice' in name:
+    if opcode in ('dynamic-update-slice', 'scatter'):
         return True
-    roots = [inner for inner in _called(line, parts) if inner.startswith('ROOT ')]
-    return bool(roots) and re.search(r' (dynamic-update-slice|scatter)\(', roots[0]) is not None
+    return any(re.search(r' (dynamic-update-slice|scatter)\(', inner) for inner in _called(line, parts))
 
 
-def _reads_rows(name: str, opcode: str, line: str, parts: dict[str, list[str]]) -> bool:
+def _reads_rows(opcode: str, line: str, parts: dict[str, list[str]]) -> bool:
     """True if rows of a table are read, of which no more is read than is written or added up."""
     inner = [f' {opcode}(', *_called(line, parts)]
     return any(re.search(r' (gather|dynamic-slice)\(', one) for one in inner)
 
 
-def body(text: str) -> Iterator[Instruction]:
-    """The instructions of the largest loop body of a compiled program, with what each moves."""
+def body(text: str, cache: int = 0) -> Iterator[Instruction]:
+    """The instructions of the largest loop body of a compiled program, with what each moves.
+
+    Args:
+        text: The program.
+        cache: Bytes of the device's cache.
+    """
     parts = _computations(text)
     bodies = set(re.findall(r'body=%?([\w.\-]+)', text))
     lines = max((parts[name] for name in bodies if name in parts), key=len)
     shapes: dict[str, str] = {}
+    made: set[str] = set()
     for line in lines:
         found = re.match(r'(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$', line)
         if not found:
             continue
         name, shape, opcode, rest = found.groups()
         shapes[name] = shape
+        names = re.findall(r'%([\w.\-]+)', rest.split('), ')[0])
+        if opcode not in ('get-tuple-element', 'parameter') and (opcode != 'bitcast' or names[0] in made):
+            made.add(name)
         if opcode in _FREE or opcode.endswith(('-done', '-update')):
             continue
-        written = _bytes(shape)
-        operands = [_bytes(shapes.get(of, '')) for of in re.findall(r'%([\w.\-]+)', rest.split('), ')[0])]
         if opcode.endswith('-start'):
             # A copy to the chip or from it: its ends are in its shape, and the smaller one is what moves.
             ends = [end for end in _arrays(shape) if end[0] > 8]
             least = min((size for size, _ in ends), default=0)
             leaves = all(in_memory for _, in_memory in ends)
-            yield Instruction(name, opcode, least if leaves else 0, 2 * least if leaves else least)
-        elif _writes_slots(name, opcode, line, parts):
-            small = [size for size in operands if size * 4 < written]
-            yield Instruction(name, opcode, sum(small), 2 * sum(small))
-        else:
-            if _reads_rows(name, opcode, line, parts):
-                most = 8 * sum(size for size, _ in _arrays(shape))
-                operands = [min(size, most) for size in operands]
-            yield Instruction(name, opcode, written, written + sum(operands))
+            moved = 2 * least if leaves else least
+            yield Instruction(name, opcode, least if leaves else 0, moved, moved)
+            continue
+        written, read = _bytes(shape), [_bytes(shapes.get(of, '')) for of in names]
+        if _writes_slots(opcode, line, parts):
+            slots = min((size for size in read if size * 4 < written and size > 8), default=0)
+            yield Instruction(name, opcode, slots, 2 * slots, slots)
+            continue
+        if _reads_rows(opcode, line, parts):
+            most = 8 * sum(size for size, _ in _arrays(shape))
+            read = [min(size, most) for size in read]
+        stays = [size for of, size in zip([name, *names], [written, *read], strict=True) if of in made]
+        kept = sum(size for size in stays if size < cache / 2)
+        moved = written + sum(read)
+        yield Instruction(name, opcode, written, moved, moved - kept)
+
+
+def compiled(lowered: Any) -> tuple[Any, float]:
+    """A program, and the seconds that it took to compile."""
+    began = time.monotonic()
+    program = lowered.compile()
+    return program, time.monotonic() - began
 
 
 def measured(model: str, target: str, shape: Shape, save: pathlib.Path | None = None) -> dict[str, Any]:
     """The line of a model and a device."""
     lowered, must = step_program(model, target, shape)
-    began = time.monotonic()
-    compiled = lowered.compile()
-    seconds = time.monotonic() - began
-    text = compiled.as_text()
+    program, seconds = compiled(lowered)
+    text: str = program.as_text()
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         (save / f'{model}.{target}.txt').write_text(text)
-    instructions = list(body(text))
-    moved = sum(one.moved for one in instructions)
+    instructions = list(body(text, GPUS[target].cache if target in GPUS else 0))
+    moved, of_memory = (sum(one[place] for one in instructions) for place in (3, 4))
     kinds: collections.Counter[str] = collections.Counter()
     for one in instructions:
         kinds[re.sub(r'[.\d_]+$', '', one.name)] += one.moved
@@ -264,11 +302,12 @@ def measured(model: str, target: str, shape: Shape, save: pathlib.Path | None = 
         'compile_seconds': round(seconds, 1),
         'kernels': len(instructions),
         'must_bytes': must,
-        'bytes': moved,
-        'ratio': round(moved / must, 3),
+        'bytes_over_must': round(moved / must, 3),
+        'memory_bytes_over_must': round(of_memory / must, 3),
         'copies': sum('copy' in one.name or 'copy' in one.opcode for one in instructions),
         'concatenates': sum('concatenate' in one.name for one in instructions),
-        'temporary_bytes': compiled.memory_analysis().temp_size_in_bytes,
+        'largest_written': max(one.written for one in instructions),
+        'temporary_bytes': program.memory_analysis().temp_size_in_bytes,
     }
     if target in GPUS:
         rate = GPUS[target].bytes_per_second

@@ -98,6 +98,7 @@ class TransformerDecoder(decoder_lib.Decoder):
 
     def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
         """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache, both by row."""
+
         def read(weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
             return forward.read_prompts(
                 self._architecture,

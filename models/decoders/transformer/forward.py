@@ -36,6 +36,7 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
+
 class Cache(NamedTuple):
     """The keys and values of a micro-batch.
 
@@ -211,7 +212,8 @@ def _append(
     offsets = jnp.reshape(offset, (-1, 1)) + jnp.arange(appended)
     positions = cache.lengths[:, None] + offsets
     seen = {
-        kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first) for kind in set(a.attention_types)
+        kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first)
+        for kind in set(a.attention_types)
     }
     x = jnp.broadcast_to(embedded(a, weights, tokens), (rows, appended, a.embed_dim))
     layers = []

@@ -30,7 +30,6 @@ import pytest
 from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, library
-from models.decoders.transformer import forward
 from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.decoder import TransformerDecoder, pooled_states
 from models.generate.examples import split_examples
