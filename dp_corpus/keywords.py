@@ -31,6 +31,7 @@ class _GenerateFineTuneRefine(typing.TypedDict, total=False):
     run_id: str | None
     runner: str | None
     accelerator: str | None
+    compilation_cache: Place | None
 
 
 class _GenerateFineTuneRefineEvaluate(typing.TypedDict, total=False):

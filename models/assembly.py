@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 
+from models import compilation
 from models.decoders import decoder, family
 from models.finetuning.adapter import ReleasedAdapter
 from models.generate.batch import BatchGenerator
@@ -75,6 +76,7 @@ class GeneratorSettings(ModelSettings):
                 f'Expected factors exactly where there is an adapter, got factors={factors is not None}, '
                 f'adapter={self.adapter is not None}. Build it with transforms.predict.load_generator.'
             )
+        compilation.keep_programs(self.compilation_cache)
         adapter = None if self.adapter is None or factors is None else self.adapter.read(factors)
         multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
         shapes = decoder.Shapes(

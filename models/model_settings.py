@@ -25,6 +25,7 @@ class ModelSettings:
         text_name: A text's name in prompts.
         schema: Text for `{schema}`.
         structure: The structure that every text has; None for any text.
+        compilation_cache: Folder in which workers keep what they compile; None for none.
     """
 
     model: str
@@ -40,6 +41,7 @@ class ModelSettings:
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
     structure: Structure | None = None
+    compilation_cache: str | None = None
 
     def prompt_writer(self, *, min_example_tokens: int = 0, mask: str | None = None) -> PromptWriter:
         """Writes prompts; needs the tokenizer, not the model.

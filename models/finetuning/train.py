@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import activity, speed
+from models import activity, compilation, speed
 from models.decoders import family
 from models.finetuning import adapter as adapters
 from models.finetuning import loss
@@ -75,6 +75,7 @@ class Trainer:
         """Loads the weights and places them on the worker's devices."""
         import optax
 
+        compilation.keep_programs(settings.compilation_cache)
         devices = jax.local_devices()
         mesh = jax.sharding.Mesh(np.array(devices), (_UNITS,))
         self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

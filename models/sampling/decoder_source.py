@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import activity, speed
+from models import activity, compilation, speed
 from models.constraints import Grammar, Tabulated
 from models.decoders import decoder, family
 from models.privacy.randomness import RunKey
@@ -74,6 +74,7 @@ class DecoderSource(TextSource):
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint is another model's, or the structure does not go with the prompt.
         """
+        compilation.keep_programs(settings.compilation_cache)
         self._settings = settings
         multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
         self._rows = -(-settings.rows // multiple) * multiple

@@ -12,6 +12,7 @@ from models.prompts import PromptWriter
 from pipeline.settings.input import Input
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
+from pipeline.settings.runner import Runner
 from pipeline.settings.structure import Structured
 
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
@@ -23,8 +24,8 @@ def text_limit(prompt: Prompt) -> int:
     return prompt.max_prompt_tokens * CHARACTERS_PER_TOKEN
 
 
-def model_settings(model: Model) -> dict[str, Any]:
-    """The model, its files and its type; checks that the files are there and the model's."""
+def model_settings(model: Model, runner: Runner) -> dict[str, Any]:
+    """The model, its files and its type, and the folder of what is compiled; checks the files."""
     family.family_of(model.model).check_files(model.model, model.model_files)
     for name, path in (('checkpoint', model.checkpoint_path), ('tokenizer', model.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
@@ -34,6 +35,7 @@ def model_settings(model: Model) -> dict[str, Any]:
         'checkpoint': str(model.checkpoint_path),
         'tokenizer': str(model.tokenizer_path),
         'dtype': model.decided_dtype,
+        'compilation_cache': runner.compiled_folder,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from models import speed
+from models import compilation, speed
 from pipeline import job
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import estimate
@@ -85,6 +85,8 @@ def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipelin
     # A function that cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     speed.forget()
+    # The workers' own, where they are threads of this process: embedders too are compiled.
+    compilation.keep_programs(run.runner.compiled_folder if run.runner.is_local else None)
     try:
         with staging.within_this_user(options), root:
             pass  # Leaving the block runs the graph and waits.

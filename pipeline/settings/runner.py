@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 
+from models import compilation
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Runner')
@@ -30,6 +31,22 @@ class Runner(panel.Panel):
         None,
         names_path=False,
     )
+    compilation_cache: str | None = _setting(
+        "Folder in which JAX keeps what it compiles, for the next run; 'none' keeps nothing. Default: one in "
+        "this user's cache folder where the workers are threads of this process, else none. An engine's "
+        "workers need one that all of them reach, such as gs://BUCKET/compiled. It is the curator's: what is "
+        'compiled tells of sizes of batches.',
+        None,
+        path='file',
+        presets=(compilation.NONE,),
+    )
+
+    @property
+    def compiled_folder(self) -> str | None:
+        """The folder of `compilation_cache`; None for none."""
+        if self.compilation_cache is not None:
+            return None if self.compilation_cache == compilation.NONE else self.compilation_cache
+        return compilation.folder_here() if self.is_local else None
 
     @property
     def is_local(self) -> bool:

@@ -257,9 +257,9 @@ def body(text: str, cache: int = 0) -> Iterator[Instruction]:
             # A copy to the chip or from it: its ends are in its shape, and the smaller one is what moves.
             ends = [end for end in _arrays(shape) if end[0] > 8]
             least = min((size for size, _ in ends), default=0)
-            leaves = all(in_memory for _, in_memory in ends)
-            moved = 2 * least if leaves else least
-            yield Instruction(name, opcode, least if leaves else 0, moved, moved)
+            into_memory = bool(ends) and ends[-1 if opcode == 'slice-start' else 0][1]
+            moved = 2 * least if all(in_memory for _, in_memory in ends) else least
+            yield Instruction(name, opcode, least if into_memory else 0, moved, moved)
             continue
         written, read = _bytes(shape), [_bytes(shapes.get(of, '')) for of in names]
         if _writes_slots(opcode, line, parts):

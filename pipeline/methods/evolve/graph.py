@@ -136,7 +136,7 @@ def _source(run: VotingRun, settings: EvolveSettings) -> SourceSettings:
             sha256=run.card.factors,
         )
     sampler = SamplerSettings(
-        **workers.model_settings(settings),
+        **workers.model_settings(settings, run.runner),
         top_k=settings.top_k,
         rows=settings.rows_together,
         adapter=adapter,

@@ -26,7 +26,7 @@ def prepare(run: TuningRun) -> TuningSettings:
         run_id=run.run_id,
         params=run.params,
         labels=run.input.label_values,
-        **workers.model_settings(settings),
+        **workers.model_settings(settings, run.runner),
         micro_batch_size=run.units_together,
         remat=settings.remat,
         max_example_tokens=settings.max_example_tokens,

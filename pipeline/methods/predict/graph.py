@@ -45,7 +45,7 @@ def generator_settings(run: PredictionRun) -> GeneratorSettings:
     return GeneratorSettings(
         run_id=run.run_id,
         params=run.params,
-        **workers.model_settings(settings),
+        **workers.model_settings(settings, run.runner),
         micro_batch_size=settings.rows_together,
         label_words=tuple(run.input.label_words.items()),
         reference=read_reference(run.config, workers.text_limit(settings)),

@@ -16,6 +16,7 @@ from pipeline.methods.tune_refine import report as tune_refine
 HIDDEN = frozenset({
     'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
     'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
+    'compilation_cache',
 })  # fmt: skip
 OF_VOTING = {'start', 'adapter', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words'}
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
