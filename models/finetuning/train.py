@@ -24,7 +24,15 @@ from models.decoders import family
 from models.finetuning import adapter as adapters
 from models.finetuning import loss
 from models.finetuning.settings import TuningSettings
-from models.finetuning.units import Encoded, Instructions, Unit, encode, padded_lengths
+from models.finetuning.units import (
+    LENGTHS_ON_ACCELERATOR,
+    LENGTHS_ON_PROCESSOR,
+    Encoded,
+    Instructions,
+    Unit,
+    encode,
+    padded_lengths,
+)
 from models.privacy import gradients, whole_numbers
 from models.privacy.randomness import RunKey, normal
 
@@ -82,6 +90,8 @@ class Trainer:
         by_unit = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_UNITS))
         # Padding of a micro-batch contributes exactly zero.
         self._together = -(-settings.micro_batch_size // len(devices)) * len(devices)
+        is_processor = devices[0].platform == 'cpu'
+        self._lengths = LENGTHS_ON_PROCESSOR if is_processor else LENGTHS_ON_ACCELERATOR
         self._settings = settings
         self._writer = settings.writer()
         self._instructions = Instructions.of(self._writer, settings.labels)
@@ -178,7 +188,7 @@ class Trainer:
         of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
         longest = encoded.lengths[members].max(axis=1, initial=0)
         step = int(state['step'])
-        for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
+        for most, of_length in by_length(members, longest, self._settings.max_example_tokens, self._lengths):
 
             def collate(rows: np.ndarray, most: int = most) -> Mapping[str, np.ndarray]:
                 return self._collated(encoded, rows, words, most, step)
@@ -290,7 +300,9 @@ class Trainer:
     def _tokens(self, encoded: Encoded, members: np.ndarray, step: int) -> int:
         """Tokens of the padded texts of a step, once for each instruction that they are read with."""
         padded = padded_lengths(
-            encoded.lengths[members].max(axis=1, initial=0), self._settings.max_example_tokens
+            encoded.lengths[members].max(axis=1, initial=0),
+            self._settings.max_example_tokens,
+            self._lengths,
         )
         ways = 1 + self._settings.wrong_prompts_of(step)
         return ways * encoded.lengths.shape[1] * int(padded.sum())
@@ -369,7 +381,9 @@ def summed(
     return total
 
 
-def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iterator[tuple[int, np.ndarray]]:
+def by_length(
+    members: np.ndarray, longest: np.ndarray, max_tokens: int, lengths: int = LENGTHS_ON_PROCESSOR
+) -> Iterator[tuple[int, np.ndarray]]:
     """Units by the number of tokens that their texts are padded to (`units.padded_lengths`).
 
     It is a function of a unit's own texts and of T, so that other units change neither its gradient's shape
@@ -379,11 +393,12 @@ def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iter
         members: `[b]` indices of units, in order.
         longest: `[b]` tokens of each unit's longest text.
         max_tokens: T.
+        lengths: Number of lengths.
 
     Yields:
         A length, and the units whose texts are padded to it, in order; for lengths that some unit has.
     """
-    padded = padded_lengths(longest, max_tokens)
+    padded = padded_lengths(longest, max_tokens, lengths)
     for most in np.unique(padded):
         yield int(most), members[padded == most]
 

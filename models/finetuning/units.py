@@ -15,6 +15,9 @@ from models.prompts import PromptWriter
 
 # Texts of fewer tokens are padded to so many: a program for each length takes time to compile.
 SHORTEST_PADDED = 16
+# Lengths that texts are padded to. Tokens that stand for nothing cost an accelerator little, and a program of
+# its own for each length would take the compiler minutes.
+LENGTHS_ON_PROCESSOR, LENGTHS_ON_ACCELERATOR = 4, 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,17 +135,18 @@ def encode(
     return arrays
 
 
-def padded_lengths(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Tokens that a unit's texts are padded to: a quarter, a half, three quarters or all of T.
+def padded_lengths(longest: np.ndarray, max_tokens: int, lengths: int = LENGTHS_ON_PROCESSOR) -> np.ndarray:
+    """Tokens that a unit is padded to: of four lengths a quarter, a half, three quarters or all of T.
 
     Args:
         longest: `[b]` tokens of each unit's longest text, at most T.
         max_tokens: T.
+        lengths: Number of lengths, which are equal steps up to T.
 
     Returns:
         `[b]`, each a function of the unit's own texts and of T.
     """
-    step = max(SHORTEST_PADDED, -(-max_tokens // 4))
+    step = max(SHORTEST_PADDED, -(-max_tokens // lengths))
     padded: np.ndarray = np.minimum(-(-np.maximum(longest, 1) // step) * step, max_tokens)
     return padded
 

@@ -213,7 +213,7 @@ def _append(
     positions = cache.lengths[:, None] + offsets
     seen = {
         kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first)
-        for kind in set(a.attention_types)
+        for kind in dict.fromkeys(a.attention_types)
     }
     x = jnp.broadcast_to(embedded(a, weights, tokens), (rows, appended, a.embed_dim))
     layers = []

@@ -178,6 +178,9 @@ def test_a_unit_is_padded_by_its_own_texts_to_a_quarter_of_the_longest() -> None
     # Few tokens are padded to one length, and none to more than T.
     assert [most for most, _ in train.by_length(members, longest, 12)] == [12]
     assert [most for most, _ in train.by_length(members, longest, 72)] == [18, 54, 72]
+    # An accelerator has one program for all texts.
+    ((most, of_all),) = train.by_length(members, longest, 72, units.LENGTHS_ON_ACCELERATOR)
+    assert most == 72 and list(of_all) == list(members)
 
 
 def test_products_of_the_way_back_are_in_the_weights_type() -> None:
