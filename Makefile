@@ -10,8 +10,8 @@
 # make image-check   builds the image and runs it, with Buildah and runc, on bases that are made here
 # make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
 # make bench   one JSON line for each benchmark that needs no choice; make bench-overhead for one
-# make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
-# make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
+# make bench-gpu   a step, sampling, training and whole jobs on a machine with a GPU, whose Python is GPU_PYTHON
+# make gpu-folder  collects what such a machine lacks into gpu/, in parts of 60 MB, to be copied beside the clone
 # make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint
 # make compilers  JAX's compilers for GPUs and TPUs, into a folder of their own; they need no such device
 # make airflow an environment of Airflow's own, where the schedule is tested
@@ -126,14 +126,14 @@ bench-%: $(READY)
 	$(BIN)/python -m tests.benchmarks.$*_benchmark
 
 GPU_PYTHON ?= python3
-GPU_WEIGHTS := $(wildcard gpu/gemma3-270m.safetensors)
-EMPTY :=
-SPACE := $(EMPTY) $(EMPTY)
+GPU_FLAGS ?=
 
-# It needs an accelerator that JAX finds, Python 3.12, JAX, safetensors and the wheels of gpu-folder.
-bench-gpu:
-	PYTHONPATH=.:$(subst $(SPACE),:,$(wildcard gpu/*.whl)) $(GPU_PYTHON) -m tests.benchmarks.accelerator_benchmark \
-		measure $(GPU_WEIGHTS:%=--parameters %)
+# It needs Python 3.12 and a JAX that finds an accelerator. The rest is in the parts of gpu-folder.
+bench-gpu: $(if $(wildcard gpu/part-*/*.whl),gpu/packages)
+	PYTHONPATH=.:gpu/packages $(GPU_PYTHON) -m tests.benchmarks.accelerator_benchmark measure $(GPU_FLAGS)
+
+gpu/packages:
+	$(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target gpu/packages gpu/part-*/*.whl
 
 gpu-folder: $(READY)
 	$(BIN)/python -m tests.benchmarks.accelerator_benchmark carry gpu

@@ -21,10 +21,9 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     ENDPOINT: ('openai',),
     EVALUATE: ('jsonschema', 'mauve'),
     GCP: ('google.cloud.storage',),
-    GEMMA: (
-        'gemma', 'gguf', 'jax', 'jax_privacy', 'optax', 'orbax.checkpoint', 'sentencepiece', 'tensorflow',
-        'tensorflow_text',
-    ),
+    # But for those that a machine with a GPU may lack: the gemma library reads weights of its own format
+    # alone, and where TensorFlow Text is not there SentencePiece reads texts (decoders/gemma/tokenizer.py).
+    GEMMA: ('gguf', 'jax', 'jax_privacy', 'optax', 'orbax.checkpoint', 'sentencepiece'),
     MINILM: ('jax', 'tokenizers'),
     NOTEBOOK: ('datasets', 'ipykernel', 'ipywidgets', 'pandas'),
 }  # fmt: skip

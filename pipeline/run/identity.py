@@ -137,7 +137,7 @@ def installed_versions() -> Mapping[str, str]:
 def software_versions() -> dict[str, str]:
     """Versions that a report names, of what is installed."""
     versions = {'python': platform.python_version()}
-    for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy'):
+    for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'sentencepiece', 'numpy'):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions

@@ -1,22 +1,19 @@
-"""Benchmark of a decoding step on an accelerator: milliseconds, and its share of the memory's roofline.
+"""Benchmark of an accelerator: one JSON line for each thing that a job does there, in some six minutes.
 
-Decodes as a run does (`loop.decode_stream`: difference aggregate on K columns, the public prompt's
-row, exact sampling) with bfloat16 weights, and prints one JSON line for each model. It needs a machine
-with an accelerator that JAX finds, and of Python's packages JAX, safetensors and etils alone: no gemma,
-no TensorFlow, no Beam, no network.
+    make gpu-folder          # where everything is installed: what such a machine lacks, in parts of 60 MB
+    make bench-gpu           # there, in a copy of the clone with its folder gpu/
 
-    python -m tests.benchmarks.accelerator_benchmark carry gpu           # where everything is installed
-    PYTHONPATH=.:$(echo gpu/*.whl | tr ' ' :) \\
-        python -m tests.benchmarks.accelerator_benchmark measure --parameters gpu/gemma3-270m.safetensors
+* A decoding step and its prompts, as a run decodes (`loop.decode_stream`: difference aggregate on K columns,
+  the public prompt's row, exact sampling), for random weights with the dimensions of models: a step takes as
+  long. `roofline_ms` is the time in which the device could at best read all weights and the whole cache once,
+  at the bandwidth that the vendor declares (`--bytes-per-second`), or that a pass over an array reaches.
+  `ms_per_step` is the loop's time over all new tokens less its time over half of them, divided by the tokens
+  between; `first_seconds` the first loop's, which compiles. Medians.
+* Sampling, a step of fine-tuning, and small jobs of each method (`accelerator_jobs`), with Gemma 3 270M:
+  where its weights are neither in gpu/ nor fetched, nothing of this is measured, and a line says so.
 
-`carry` collects what such a machine may lack into a folder: wheels of pure Python, and the weights of
-Gemma 3 270M where they were fetched (`make gemma`), under Google's terms. Models without `--parameters`
-have random weights in their dimensions: a step takes as long.
-
-`roofline_ms` is the time in which the device could at best read all weights and the whole cache once,
-at the bandwidth that the vendor declares (`--bytes-per-second`), or that a pass over an array reaches.
-`ms_per_step` is the loop's time over all new tokens less its time over half of them, divided by the
-tokens between; the figures are medians. Not run on a GPU yet.
+The machine needs JAX and what it finds a device with, no network, and neither TensorFlow nor the gemma
+library: SentencePiece reads texts there. `carry` collects wheels and weights, under Google's terms.
 """
 
 import argparse
@@ -24,21 +21,25 @@ import importlib.metadata
 import json
 import math
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from models import fetched
 from models.constraints import Vocabulary
 from models.decoders import decoder as decoder_lib
-from models.decoders import family
+from models.decoders import device, family
 from models.decoders.gemma import architectures
 from models.decoders.transformer.architecture import Architecture
 from models.decoders.transformer.decoder import TransformerDecoder
@@ -48,14 +49,23 @@ from models.generate.rows import PublicRows, prefill_public
 from models.privacy import candidates, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
+from tests.benchmarks import accelerator_jobs
 
-MODELS = ('gemma3-270m', 'gemma2-2b', 'gemma3-4b')
+MODELS = ('gemma3-270m', 'gemma2-2b')
 COLUMNS = 1024
-# Pure Python, and not part of JAX.
-CARRIED = ('etils',)
+# Packages that a machine with JAX lacks; all that they need goes with them, but for JAX and its own.
+CARRIED = (
+    'apache-beam', 'dp-accounting', 'etils', 'gguf', 'jax-privacy', 'jinja2', 'matplotlib', 'mpmath',
+    'openpyxl', 'optax', 'orbax-checkpoint', 'packaging', 'psutil', 'pyarrow', 'pydantic', 'pyyaml', 'rich',
+    'safetensors', 'scikit-learn', 'sentencepiece', 'sqlalchemy', 'tomli-w', 'typer', 'zstandard',
+)  # fmt: skip
+LEFT_OUT = frozenset({'jax', 'jaxlib', 'numpy', 'ml-dtypes', 'scipy', 'opt-einsum'})
+PART_BYTES = 60 * 10**6
 # The array that tells the bandwidth: far larger than any cache.
 BANDWIDTH_BYTES = 2**32
 DTYPE = 'bfloat16'
+# Measured apart where the command says so.
+PARTS = ('step', 'sampling', 'tuning', 'jobs')
 
 
 # --- Weights ---------------------------------------------------------------------
@@ -72,32 +82,6 @@ def random_weights(architecture: Architecture) -> Weights:
         tree, [draw(key, leaf.shape) for key, leaf in zip(keys, shapes, strict=True)]
     )
     return weights
-
-
-def read_weights(architecture: Architecture, path: pathlib.Path) -> Weights:
-    """The weights that `carry` wrote of a checkpoint.
-
-    Raises:
-        ValueError: They are another model's.
-    """
-    from safetensors.flax import load_file
-
-    flat = load_file(path)
-    shapes = named(adapter_shapes(architecture, None))
-    if {name: leaf.shape for name, leaf in flat.items()} != {name: leaf.shape for name, leaf in shapes}:
-        raise ValueError(
-            f'Expected the weights of the model, got others in path={str(path)!r}. '
-            'Write them with `carry`, and give that model first in --models.'
-        )
-    tree = jax.tree.structure(adapter_shapes(architecture, None))
-    weights: Weights = jax.tree.unflatten(tree, [flat[name] for name, _ in shapes])
-    return weights
-
-
-def named(weights: Any) -> list[tuple[str, Any]]:
-    """The leaves of weights in order, each with its name, such as 'layers.0.down'."""
-    leaves = jax.tree_util.tree_leaves_with_path(weights)
-    return [(jax.tree_util.keystr(path, simple=True, separator='.'), leaf) for path, leaf in leaves]
 
 
 # --- Measuring -------------------------------------------------------------------
@@ -144,18 +128,21 @@ def measure(
 
     half = new_tokens // 2
     times: dict[str, list[float]] = {'prefill': [], 'half': [], 'whole': []}
-    for number in range(rounds + 1):
+    first = _seconds(loop, half)  # it compiles
+    for _ in range(rounds):
         found = (_seconds(prefill), _seconds(loop, half), _seconds(loop, new_tokens))
-        if number:  # the first round compiles
-            for kind, seconds in zip(times, found, strict=True):
-                times[kind].append(seconds)
+        for kind, seconds in zip(times, found, strict=True):
+            times[kind].append(seconds)
     median = {name: statistics.median(values) for name, values in times.items()}
     weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(decoder.weights))
     cache_bytes = rows * shapes.cache_length * architecture.cache_bytes_per_token(2)
     return {
+        'measures': 'step',
         'model': model,
         'ms_per_step': 1000 * (median['whole'] - median['half']) / (new_tokens - half),
         'prefill_seconds': median['prefill'],
+        'prompt_tokens_per_second': rows * prompt_tokens / median['prefill'],
+        'first_seconds': first,
         'weight_bytes': weight_bytes,
         'cache_bytes': cache_bytes,
         'contexts': contexts,
@@ -246,59 +233,87 @@ def with_roofline(measured: dict[str, Any], bytes_per_second: float, *, declared
 
 
 def carry(folder: pathlib.Path, checkpoint: pathlib.Path | None) -> list[pathlib.Path]:
-    """Writes wheels, and parameters of a checkpoint of `MODELS[0]`, into a folder; needs everything."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wheels = [f'{name}=={importlib.metadata.version(name)}' for name in CARRIED]
+    """Writes wheels and a checkpoint into folders of at most 60 MB; needs everything installed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    wheels = folder / 'wheels'
+    wheels.mkdir(parents=True)
+    pinned = [f'{name}=={importlib.metadata.version(name)}' for name in needed_packages()]
     subprocess.run(
-        [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:',
-         '--dest', str(folder), *wheels],
+        [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--wheel-dir', str(wheels), *pinned],
         check=True,
     )  # fmt: skip
+    pieces = sorted(wheels.iterdir(), key=lambda path: -path.stat().st_size)
     if checkpoint is not None:
-        write_weights(MODELS[0], checkpoint, folder / f'{MODELS[0]}.safetensors')
-    return sorted(path for path in folder.iterdir() if path.suffix in ('.whl', '.safetensors'))
+        pieces = [*_pieces_of(checkpoint, folder), *pieces]
+    parts: list[list[pathlib.Path]] = []
+    for piece in pieces:
+        size = piece.stat().st_size
+        for part in parts:
+            if sum(other.stat().st_size for other in part) + size <= PART_BYTES:
+                part.append(piece)
+                break
+        else:
+            parts.append([piece])
+    written = []
+    for number, part in enumerate(parts, 1):
+        into = folder / f'part-{number}'
+        into.mkdir()
+        written += [piece.rename(into / piece.name) for piece in part]
+    wheels.rmdir()
+    return written
 
 
-def write_weights(model: str, checkpoint: pathlib.Path, path: pathlib.Path) -> None:
-    """Writes a checkpoint's weights as `read_weights` takes them."""
-    from safetensors.flax import save_file
+def needed_packages() -> list[str]:
+    """All that `CARRIED` needs, and what that needs, without `LEFT_OUT`; as they are installed here."""
+    waiting, found = list(CARRIED), set()
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in found or name in LEFT_OUT:
+            continue
+        found.add(name)
+        for requirement in map(Requirement, importlib.metadata.requires(name) or ()):
+            if requirement.marker is None or requirement.marker.evaluate({'extra': ''}):
+                waiting.append(requirement.name)
+    return sorted(found)
 
-    from models.decoders.gemma import checkpoints
-    from models.decoders.transformer.checkpoint import Place
 
-    weights = checkpoints.load_weights(architectures.ARCHITECTURES[model], checkpoint, Place(DTYPE))
-    save_file(dict(named(weights)), path)
+def _pieces_of(checkpoint: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
+    """A checkpoint in pieces that fit into a part."""
+    pieces = []
+    with checkpoint.open('rb') as whole:
+        while content := whole.read(PART_BYTES):
+            pieces.append(folder / f'weights-{len(pieces):02d}')
+            pieces[-1].write_bytes(content)
+    return pieces
 
 
 # --- The command line ------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures each model and prints its line, or carries."""
+    """Measures and prints lines, or carries."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     commands = parser.add_subparsers(dest='command', required=True)
     taken = commands.add_parser('carry', help='collect what a machine without a network lacks')
     taken.add_argument('folder', type=pathlib.Path)
-    taken.add_argument(
-        '--checkpoint', type=pathlib.Path, help='of Gemma 3 270M; default: what `make gemma` fetched, if so'
-    )
-    measured = commands.add_parser('measure', help='print a JSON line for each model')
+    measured = commands.add_parser('measure', help='print JSON lines')
+    measured.add_argument('--folder', type=pathlib.Path, default=pathlib.Path('gpu'), help='what was carried')
+    measured.add_argument('--parts', nargs='+', choices=PARTS, default=PARTS)
     measured.add_argument('--models', nargs='+', choices=architectures.ARCHITECTURES, default=MODELS)
-    measured.add_argument('--parameters', type=pathlib.Path, help='of the first model; default: random')
     measured.add_argument('--contexts', type=int, default=255)
     measured.add_argument('--prompt-tokens', type=int, default=400)
     measured.add_argument('--new-tokens', type=int, default=96)
-    measured.add_argument('--rounds', type=int, default=5)
+    measured.add_argument('--rounds', type=int, default=3)
+    measured.add_argument('--size', choices=accelerator_jobs.SIZES, default='full', help='of all else')
     measured.add_argument('--bytes-per-second', type=float, help="the memory's, as its vendor declares it")
     measured.add_argument('--allow-cpu', action='store_true', help='to try it where no accelerator is')
     args = parser.parse_args(arguments)
     if args.command == 'carry':
         known = fetched.fetched_file()
-        checkpoint = args.checkpoint or (known if known.is_file() else None)
-        for path in carry(args.folder, checkpoint):
+        for path in carry(args.folder, known if known.is_file() else None):
             print(path)
-        if checkpoint is None:
-            print(f'No weights of {fetched.MODEL} at {known}: they will be random. {fetched.REMEDY}.')
+        if not known.is_file():
+            print(f'No weights of {fetched.MODEL} at {known}: no job is measured. {fetched.REMEDY}.')
         return
     platform = jax.devices()[0].platform
     if platform == 'cpu' and not args.allow_cpu:
@@ -307,20 +322,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
             'finds it (jax.devices()); `carry` collects what such a machine lacks. '
             'To try it here: --allow-cpu.'
         )
-    size = BANDWIDTH_BYTES if platform != 'cpu' else 2**26
-    bytes_per_second = args.bytes_per_second or bandwidth(size)
-    for number, model in enumerate(args.models):
-        architecture, source = architectures.ARCHITECTURES[model], 'random'
-        if args.parameters is not None and number == 0:
-            weights, source = read_weights(architecture, args.parameters), args.parameters.name
-        else:
-            weights = random_weights(architecture)
-        found = measure(
-            model, weights, contexts=args.contexts, prompt_tokens=args.prompt_tokens,
-            new_tokens=args.new_tokens, rounds=args.rounds,
-        )  # fmt: skip
-        line = with_roofline(found, bytes_per_second, declared=args.bytes_per_second is not None)
-        print(json.dumps(line | {'weights': source}), flush=True)
+    for line in lines(args, platform):
+        print(json.dumps(line), flush=True)
+
+
+def lines(args: argparse.Namespace, platform: str) -> Iterator[dict[str, Any]]:
+    """All lines, in the order in which a card's minutes are best spent."""
+    checkpoint = accelerator_jobs.checkpoint_of(args.folder)
+    if 'step' in args.parts:
+        size = BANDWIDTH_BYTES if platform != 'cpu' else 2**26
+        bytes_per_second = args.bytes_per_second or bandwidth(size)
+        for model in args.models:
+            found = measure(
+                model, random_weights(architectures.ARCHITECTURES[model]), contexts=args.contexts,
+                prompt_tokens=args.prompt_tokens, new_tokens=args.new_tokens, rounds=args.rounds,
+            )  # fmt: skip
+            yield with_roofline(found, bytes_per_second, declared=args.bytes_per_second is not None)
+    size = accelerator_jobs.SIZES[args.size]
+    if checkpoint is None:
+        if set(args.parts) - {'step'}:
+            yield {'measures': 'nothing else', 'said': f'No weights of {fetched.MODEL}. {fetched.REMEDY}.'}
+        return
+    dtype = device.fastest_dtype(platform)
+    if 'sampling' in args.parts:
+        yield accelerator_jobs.sampling(checkpoint, dtype, size)
+    if 'tuning' in args.parts:
+        yield accelerator_jobs.tuning(checkpoint, dtype, size)
+    if 'jobs' in args.parts:
+        with tempfile.TemporaryDirectory() as folder:
+            yield from accelerator_jobs.jobs(checkpoint, pathlib.Path(folder), size)
 
 
 if __name__ == '__main__':

@@ -11,28 +11,22 @@ import jax
 import numpy as np
 import pytest
 
-from models import bundled
-from models.decoders.gemma import architectures, checkpoints
-from models.decoders.transformer.checkpoint import Place
+from models.decoders.gemma import architectures
+from pipeline.asked.config import settings_of
+from pipeline.methods import METHODS
 from tests.benchmarks import accelerator_benchmark as benchmark
+from tests.benchmarks import accelerator_jobs
 
 pytestmark = pytest.mark.heavy
 
 BUNDLED = architectures.ARCHITECTURES['bundled']
 ROOT = pathlib.Path(__file__).parents[2]
-# Packages that come with JAX, that are carried, or read weights. A processor's free memory is psutil's.
-THERE = ('jax', 'jaxlib', 'numpy', 'ml_dtypes', 'scipy', 'opt_einsum', 'etils', 'safetensors', 'psutil')
-
-
-@pytest.fixture(scope='module')
-def parameters(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    path = tmp_path_factory.mktemp('carried') / 'bundled.safetensors'
-    benchmark.write_weights('bundled', bundled.CHECKPOINT, path)
-    return path
+# Packages that come with JAX, and a few that are carried.
+THERE = ('jax', 'jaxlib', 'numpy', 'ml_dtypes', 'scipy', 'opt_einsum', 'etils', 'packaging', 'psutil')
 
 
 @pytest.mark.run
-def test_it_runs_on_what_such_a_machine_has(parameters: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_step_is_measured_on_what_such_a_machine_has(tmp_path: pathlib.Path) -> None:
     for name in THERE:
         package = pathlib.Path(str(importlib.util.find_spec(name).origin)).parent
         for folder in (package, package.with_name(f'{name}.libs')):
@@ -41,25 +35,73 @@ def test_it_runs_on_what_such_a_machine_has(parameters: pathlib.Path, tmp_path: 
     # -S leaves out all that is installed.
     done = subprocess.run(
         [sys.executable, '-S', '-m', 'tests.benchmarks.accelerator_benchmark', 'measure', '--allow-cpu',
-         '--models', 'bundled', 'bundled', '--parameters', str(parameters),
-         '--contexts', '7', '--prompt-tokens', '16', '--new-tokens', '8', '--rounds', '1',
-         '--bytes-per-second', '1e9'],
+         '--models', 'bundled', '--parts', 'step', 'sampling', '--folder', str(tmp_path),
+         '--contexts', '7', '--prompt-tokens', '16',
+         '--new-tokens', '8', '--rounds', '1', '--bytes-per-second', '1e9'],
         capture_output=True, text=True, timeout=600, check=False, cwd=ROOT,
-        env={'PATH': os.environ['PATH'], 'PYTHONPATH': f'{ROOT}:{tmp_path}'},
+        env={'PATH': os.environ['PATH'], 'PYTHONPATH': f'{ROOT}:{tmp_path}', 'HOME': str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line['weights'] for line in lines] == ['bundled.safetensors', 'random']
-    for line in lines:
-        assert (line['model'], line['contexts'], line['rows'], line['bandwidth']) == (
-            'bundled', 7, 8, 'declared'
-        )  # fmt: skip
-        assert line['weight_bytes'] == 2 * BUNDLED.num_parameters
-        # 4 layers, 2 heads of 64, keys and values in bfloat16.
-        assert line['cache_bytes'] == 8 * (16 + 8) * 4 * 2 * 2 * 64 * 2
-        assert line['roofline_ms'] == pytest.approx((line['weight_bytes'] + line['cache_bytes']) / 1e6)
-        assert line['roofline_share'] == pytest.approx(line['roofline_ms'] / line['ms_per_step'])
-        assert line['prefill_seconds'] > 0
+    line, end = (json.loads(line) for line in done.stdout.splitlines())
+    # Without weights the rest is said to be left out.
+    assert end['measures'] == 'nothing else' and 'models fetch' in end['said']
+    assert (line['model'], line['contexts'], line['rows'], line['bandwidth']) == ('bundled', 7, 8, 'declared')
+    assert line['weight_bytes'] == 2 * BUNDLED.num_parameters
+    # 4 layers, 2 heads of 64, keys and values in bfloat16.
+    assert line['cache_bytes'] == 8 * (16 + 8) * 4 * 2 * 2 * 64 * 2
+    assert line['roofline_ms'] == pytest.approx((line['weight_bytes'] + line['cache_bytes']) / 1e6)
+    assert line['roofline_share'] == pytest.approx(line['roofline_ms'] / line['ms_per_step'])
+    assert line['prefill_seconds'] > 0
+
+
+@pytest.mark.run
+@pytest.mark.parametrize('part', ['sampling', 'tuning'])
+def test_the_other_parts_run_to_their_ends(gemma_file: str, part: str) -> None:
+    """On Gemma 3 270M; `make bench-gpu` runs whole jobs, which take minutes on a processor."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'tests.benchmarks.accelerator_benchmark', 'measure', '--allow-cpu',
+         '--parts', part, '--size', 'small'],
+        capture_output=True, text=True, timeout=600, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = (json.loads(line) for line in done.stdout.splitlines())
+    rate = {'sampling': 'tokens_per_second', 'tuning': 'units_per_second'}[part]
+    assert line['model'] == 'gemma3-270m' and line[rate] > 0
+
+
+def test_every_job_is_a_command_that_a_plan_understands(tmp_path: pathlib.Path) -> None:
+    """Flags and settings of each; nothing is decoded."""
+    commands = accelerator_jobs.commands(tmp_path / 'weights', tmp_path, accelerator_jobs.SIZES['small'])
+    assert {arguments[1] for _, arguments in commands} == {
+        f'--method={method}' for method in METHODS if method != 'refine'
+    }
+    for _, (command, *flags) in commands:
+        assert command == 'generate'
+        given = dict(flag.removeprefix('--').split('=', 1) for flag in flags)
+        assert given.keys() <= {name.replace('_', '-') for name in settings_of(given['method'])}, given[
+            'method'
+        ]
+
+
+def test_what_is_carried_fits_and_has_neither_tensorflow_nor_jax() -> None:
+    needed = set(benchmark.needed_packages())
+    assert {'apache-beam', 'pyarrow', 'orbax-checkpoint', 'tensorstore', 'protobuf'} <= needed
+    assert not needed & {'jax', 'jaxlib', 'numpy', 'tensorflow', 'tensorflow-text', 'gemma', 'torch'}
+
+
+def test_weights_come_in_pieces_and_are_joined(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * 10
+    (tmp_path / 'weights').write_bytes(content)
+    monkeypatch.setattr(benchmark, 'PART_BYTES', 1000)
+    pieces = benchmark._pieces_of(tmp_path / 'weights', tmp_path)
+    assert [piece.stat().st_size for piece in pieces] == [1000, 1000, 560]
+    for number, piece in enumerate(pieces):
+        (tmp_path / f'part-{number + 1}').mkdir()
+        piece.rename(tmp_path / f'part-{number + 1}' / piece.name)
+    joined = accelerator_jobs.checkpoint_of(tmp_path)
+    assert joined is not None and joined.read_bytes() == content
 
 
 def test_a_processor_is_refused_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,17 +110,6 @@ def test_a_processor_is_refused_unless_it_is_asked_for(capsys: pytest.CaptureFix
     assert stop.value.code == 2
     said = capsys.readouterr().err
     assert "got platform='cpu'" in said and '`carry` collects' in said and '--allow-cpu' in said
-
-
-def test_carried_parameters_are_the_checkpoints(parameters: pathlib.Path) -> None:
-    read = benchmark.read_weights(BUNDLED, parameters)
-    loaded = checkpoints.load_weights(BUNDLED, bundled.CHECKPOINT, Place('bfloat16'))
-    assert jax.tree.structure(read) == jax.tree.structure(loaded)
-    for one, other in zip(jax.tree.leaves(read), jax.tree.leaves(loaded), strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
-    with pytest.raises(ValueError, match='Expected the weights of the model'):
-        benchmark.read_weights(architectures.ARCHITECTURES['gemma3-270m'], parameters)
 
 
 def test_random_parameters_are_arranged_like_real_ones() -> None:

@@ -1,4 +1,7 @@
-"""Text to token ids and back, with SentencePiece through TensorFlow Text.
+"""Text to token ids and back, with SentencePiece: through TensorFlow Text, else by its own library.
+
+Ids are the same. TensorFlow Text reads a batch of texts at once; a machine that lacks it, such as one with a
+GPU and nothing but JAX, takes them one by one. A report's versions name what was there.
 
 A Gemma vocabulary holds control pieces, such as `<end_of_turn>`, as user-defined
 symbols: SentencePiece would turn that very string inside a record into the control
@@ -11,18 +14,16 @@ as they are. A prompt that wants a control token adds its id, `special_tokens`.
 
 import dataclasses
 import functools
+import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from models.decoders import tokenizer as tokenizer_lib
 from models.decoders.gemma import architectures, vocabulary
-
-if TYPE_CHECKING:
-    import tensorflow_text
 
 # Control pieces by text, for vocabularies that declare them as user-defined. HTML
 # tags and runs of spaces are user-defined too, and ordinary text.
@@ -85,17 +86,9 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         }
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        import tensorflow as tf
-
-        if not texts:
-            return []
-        encoded = [text.encode('utf-8', errors='replace') for text in texts]
-        ragged = self._processor.tokenize(tf.constant(encoded, tf.string))
-        return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+        return self._processor.encode([text.encode('utf-8', errors='replace') for text in texts])
 
     def decode_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
-        import tensorflow as tf
-
         if not ids:
             return []
         rows = [np.asarray(row, dtype=np.int32) for row in ids]
@@ -106,8 +99,7 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
                 f'Expected ids in [0, {self.vocab_size}), got id={outside[0]}. '
                 'Sample under released_token_mask: a model may have more rows than the vocabulary.'
             )
-        ragged = tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
-        return [text.decode('utf-8', errors='replace') for text in self._processor.detokenize(ragged).numpy()]
+        return self._processor.decode(rows)
 
     def token_bytes(self) -> list[bytes]:
         byte = type(self._model.pieces[0]).BYTE
@@ -170,13 +162,8 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         )
 
     @functools.cached_property
-    def _processor(self) -> 'tensorflow_text.SentencepieceTokenizer':
+    def _processor(self) -> '_TensorFlowText | _SentencePiece':
         """SentencePiece with the control pieces retyped (module docstring)."""
-        import tensorflow as tf
-        import tensorflow_text
-
-        # TensorFlow would reserve the memory of every GPU on its first operation.
-        tf.config.set_visible_devices([], 'GPU')
         model = type(self._model)()
         model.CopyFrom(self._model)
         # The trainer's self-test may spell a control piece; it would now fail.
@@ -185,4 +172,50 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
             piece = model.pieces[index]
             if piece.type != piece.UNKNOWN:
                 piece.type = piece.CONTROL
-        return tensorflow_text.SentencepieceTokenizer(model.SerializeToString(), out_type=tf.int32)
+        kind = _TensorFlowText if _has_tensorflow_text() else _SentencePiece
+        return kind(model.SerializeToString())
+
+
+def _has_tensorflow_text() -> bool:
+    return importlib.util.find_spec('tensorflow_text') is not None
+
+
+class _TensorFlowText:
+    """A batch of texts at a time."""
+
+    def __init__(self, model: bytes) -> None:
+        import tensorflow as tf
+        import tensorflow_text
+
+        # TensorFlow would reserve the memory of every GPU on its first operation.
+        tf.config.set_visible_devices([], 'GPU')
+        self._model = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32)
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        import tensorflow as tf
+
+        if not texts:
+            return []
+        ragged = self._model.tokenize(tf.constant(texts, tf.string))
+        return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+
+    def decode(self, rows: Sequence[np.ndarray]) -> list[str]:
+        import tensorflow as tf
+
+        ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), [len(row) for row in rows])
+        return [text.decode('utf-8', errors='replace') for text in self._model.detokenize(ragged).numpy()]
+
+
+class _SentencePiece:
+    """A text at a time."""
+
+    def __init__(self, model: bytes) -> None:
+        import sentencepiece
+
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        return [np.array(self._model.encode(text.decode()), np.int32) for text in texts]
+
+    def decode(self, rows: Sequence[np.ndarray]) -> list[str]:
+        return [self._model.decode(row.tolist()) for row in rows]

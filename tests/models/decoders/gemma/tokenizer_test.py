@@ -44,11 +44,20 @@ def bpe_path(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-@pytest.fixture(scope='module', params=['bundled', 'bpe'])
+@pytest.fixture(scope='module', params=['bundled', 'bpe', 'bpe by SentencePiece alone'])
 def case(request: pytest.FixtureRequest, bpe_path: pathlib.Path) -> tokenizer.GemmaTokenizer:
-    if request.param == 'bpe':
-        return tokenizer.GemmaTokenizer(bpe_path, generation=2)
-    return tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3)
+    if request.param == 'bundled':
+        return tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3)
+    of_path = tokenizer.GemmaTokenizer(bpe_path, generation=2)
+    return of_path if request.param == 'bpe' else _by_sentencepiece(of_path)
+
+
+def _by_sentencepiece(of_path: tokenizer.GemmaTokenizer) -> tokenizer.GemmaTokenizer:
+    """A tokenizer as it is on a machine without TensorFlow Text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, '_has_tensorflow_text', lambda: False)
+        assert isinstance(of_path._processor, tokenizer._SentencePiece)
+    return of_path
 
 
 @pytest.fixture(scope='module')
@@ -76,6 +85,22 @@ def test_contract(bpe_path: pathlib.Path, check: Callable[[TokenizerCase], None]
     """The bundled model's tokenizer keeps it in tests/contracts."""
     two = tokenizer.GemmaTokenizer(bpe_path, generation=2)
     check(TokenizerCase(tokenizer=two, num_embed=two.vocab_size + 3))
+
+
+@pytest.mark.parametrize('check', decoder_contract.TOKENIZER_CHECKS, ids=lambda check: check.__name__)
+def test_contract_by_sentencepiece(check: Callable[[TokenizerCase], None]) -> None:
+    bundled = _by_sentencepiece(tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3))
+    check(TokenizerCase(tokenizer=bundled, num_embed=bundled.vocab_size + 3))
+
+
+@pytest.mark.heavy
+def test_sentencepiece_gives_the_ids_of_tensorflow_text(bundled: tokenizer.GemmaTokenizer) -> None:
+    other = _by_sentencepiece(tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3))
+    texts = [*MULTILINGUAL, *CONTROL_TEXTS, *decoder_contract.TEXTS, '\ud800 alone']
+    ids = bundled.encode_batch(texts)
+    for one, two in zip(ids, other.encode_batch(texts), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert bundled.decode_batch(ids) == other.decode_batch(ids)
 
 
 def test_ordinary_text_has_the_ids_of_the_sentencepiece_package(case: tokenizer.GemmaTokenizer) -> None:
