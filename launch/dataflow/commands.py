@@ -40,6 +40,7 @@ def template_command(
         'service_account_email': '--service-account-email',
         'subnetwork': '--subnetwork',
         'max_num_workers': '--max-workers',
+        'num_workers': '--num-workers',
         'machine_type': '--worker-machine-type',
     }
     command = ['gcloud', 'dataflow', 'flex-template', 'run', job_name, f'--project={place.project}']

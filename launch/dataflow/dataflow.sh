@@ -21,7 +21,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PYTHON=${PYTHON:-python}
-PROFILES='nvidia-l4 nvidia-a100 tpu-v5e'
+PROFILES='nvidia-l4 nvidia-a100 nvidia-a100-80gb nvidia-h100 tpu-v5e tpu-v5p tpu-v6e'
 
 fail() {
   echo "Error: $*" >&2

@@ -46,7 +46,12 @@ def run(
         typer.Argument(metavar='-- FLAGS', help="Flags of dp-corpus generate, after a '--'."),
     ] = None,
     zone: Annotated[str | None, typer.Option(help='Zone of the workers.')] = None,
-    max_num_workers: Annotated[int | None, typer.Option(help='Largest number of workers.')] = None,
+    max_num_workers: Annotated[
+        int | None,
+        typer.Option(
+            help='Largest number of workers; with that many it starts, where each has an accelerator.'
+        ),
+    ] = None,
     service_account: Annotated[
         str | None, typer.Option(help='E-mail address of the account of the workers.')
     ] = None,

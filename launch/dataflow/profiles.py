@@ -51,10 +51,34 @@ PROFILES: Mapping[str, Profile] = types.MappingProxyType({
         worker_accelerator='type:nvidia-tesla-a100;count:1;install-nvidia-driver:5xx',
         machine_type='a2-highgpu-1g',
     ),
+    'nvidia-a100-80gb': Profile(
+        jax='cuda12',
+        worker_accelerator='type:nvidia-a100-80gb;count:1;install-nvidia-driver:5xx',
+        machine_type='a2-ultragpu-1g',
+    ),
+    'nvidia-h100': Profile(
+        jax='cuda12',
+        worker_accelerator='type:nvidia-h100-80gb;count:1;install-nvidia-driver:5xx',
+        machine_type='a3-highgpu-1g',
+        needs_zone=True,
+    ),
     'tpu-v5e': Profile(
         jax='tpu',
         worker_accelerator='type:tpu-v5-lite-podslice;topology:1x1',
         machine_type='ct5lp-hightpu-1t',
+        needs_zone=True,
+    ),
+    # A machine has four chips, and a decoder shares its rows out among them.
+    'tpu-v5p': Profile(
+        jax='tpu',
+        worker_accelerator='type:tpu-v5p-slice;topology:2x2x1',
+        machine_type='ct5p-hightpu-4t',
+        needs_zone=True,
+    ),
+    'tpu-v6e': Profile(
+        jax='tpu',
+        worker_accelerator='type:tpu-v6e-slice;topology:1x1',
+        machine_type='ct6e-standard-1t',
         needs_zone=True,
     ),
 })  # fmt: skip
@@ -131,4 +155,6 @@ def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool |
     }
     if profile.worker_accelerator is not None:
         options['dataflow_service_options'] = (f'worker_accelerator={profile.worker_accelerator}',)
+        # A batch is one element of minutes, and no backlog to Dataflow: it would stay with one worker.
+        options['num_workers'] = place.max_num_workers
     return {name: value for name, value in options.items() if value is not None and value is not False}

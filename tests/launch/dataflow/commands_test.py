@@ -30,6 +30,8 @@ def test_beam_knows_every_option(name: str) -> None:
     assert known['use_public_ips'] is False and known['service_account_email'].startswith('w@')
     assert options.view_as(DebugOptions).experiments == list(profiles.EXPERIMENTS)
     assert known['gbek'] == place.gbek
+    # All accelerators at once, where every worker has one.
+    assert known['num_workers'] == (None if name == 'nvidia-l4' else 2)
 
 
 def test_the_template_is_started_with_the_options_of_a_run() -> None:
@@ -51,10 +53,10 @@ def test_the_template_is_started_with_the_options_of_a_run() -> None:
     # No option of a run is lost on the way: each is either the launcher's or Beam's.
     flags_of_gcloud = {
         'project', 'region', 'worker_zone', 'temp_location', 'staging_location', 'subnetwork',
-        'no_use_public_ips', 'max_num_workers', 'machine_type', 'experiments',
+        'no_use_public_ips', 'max_num_workers', 'num_workers', 'machine_type', 'experiments',
     }  # fmt: skip
     assert set(rest) | flags_of_gcloud == set(options) and not set(rest) & flags_of_gcloud
-    assert told['worker-zone'] == 'us-west4-a' and told['max-workers'] == '4'
+    assert told['worker-zone'] == 'us-west4-a' and told['max-workers'] == told['num-workers'] == '4'
     assert told['additional-experiments'].split(',') == list(profiles.EXPERIMENTS)
 
 
