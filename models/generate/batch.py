@@ -7,6 +7,7 @@
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,6 +94,11 @@ class BatchGenerator:
         return batch.turns.cells(self.run_id, self.params.max_batch_tokens)
 
     @functools.cached_property
+    def _begun(self) -> list[str]:
+        """Ids of the batches that were begun here."""
+        return []
+
+    @functools.cached_property
     def _constraint(self) -> Constraint:
         return self.writer.constraint(self.decoder.vocab_size)
 
@@ -132,13 +138,20 @@ class BatchGenerator:
         reference: Sequence[str] = (),
     ) -> TokenStream:
         """The token stream of a batch; progress goes to `models/activity.py`."""
-        batch_id = str(batch.batch_id)
+        batch_id, is_first, programs = str(batch.batch_id), not self._begun, itertools.count(1)
+        self._begun.append(batch_id)
+        # The loop's, that of prompts, and where there are public ones theirs.
+        of_run = 2 + self.params.needs_public_logits
 
         def watch(doing: str, tokens: int) -> None:
+            # A later batch may have other programs, by its size, which is private: nothing says so.
+            if is_first and not tokens:
+                doing = f'Compiling ({next(programs)} of {of_run})'
             most = self.params.max_batch_tokens if tokens else 0
             activity.report(activity.Activity(doing, batch_id, tokens, most))
 
-        watch('Reading public prompts', 0)
+        if self.params.needs_public_logits:
+            watch('Reading public prompts', 0)
         return loop.decode_stream(
             self.decoder,
             self.public_rows(batch.label, reference),

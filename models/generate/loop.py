@@ -171,7 +171,7 @@ def _decode_in_stretches(
     tokens, until = 0, 1
     pace: float | None = None
     while bool(_is_unfinished(loop, params)):
-        watch('Decoding' if tokens else 'Compiling', tokens)
+        watch('Decoding', tokens)
         started = time.monotonic()
         loop = run(loop, jnp.int32(until))
         before, tokens = tokens, int(loop.written)

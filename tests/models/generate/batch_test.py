@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models import bundled, prompt_templates, prompts, records, speed
+from models import activity, bundled, prompt_templates, prompts, records, speed
 from models.constraints import register
 from models.decoders.gemma import tokenizer
 from models.generate.batch import BatchGenerator
@@ -110,6 +110,25 @@ def test_time_is_noted_of_the_tokens_of_all_rows_after_the_first_one(
     batch = _batch(texts)
     stream = generator.decode(batch, generator.draws(batch, RunKey(bytes(range(32)))))
     assert sum(noted) == len(texts) * (len(stream.tokens) - 1) and len(noted) > 1
+
+
+def test_the_first_batch_says_which_programs_are_compiled_and_no_later_one_does(
+    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger batch has another program: the display does not tell its size."""
+    said: list[str] = []
+    monkeypatch.setattr(activity, 'report', lambda found: said.append(found.doing))
+    anew, key = dataclasses.replace(generator, run_id='anew'), RunKey(bytes(range(32)))
+    for index, texts in enumerate(
+        (['a ball'], ['a game'], ['a ball', 'a game', 'a goal', 'a match', 'a cup'])
+    ):
+        said.clear()
+        anew.generate(_batch(texts, index), key)
+        if index == 0:
+            assert said[:3] == [f'Compiling ({number} of 3)' for number in (1, 2, 3)]
+        else:
+            assert said[:3] == ['Reading public prompts', 'Reading prompts', 'Decoding']
+        assert set(said[3:]) == {'Decoding'}
 
 
 @pytest.mark.first

@@ -169,8 +169,8 @@ def test_a_training_says_steps_and_what_is_left_with_the_sampling_after_it() -> 
 
 def test_votes_say_how_far_the_first_batch_is_and_what_is_left() -> None:
     clocked = Clocked()
-    shown = clocked.at(40.0, {}, 8, activity.Activity('Compiling', '0000-000000'))
-    assert 'Compiling, batch 0000-000000' in shown and 'left' not in shown
+    shown = clocked.at(40.0, {}, 8, activity.Activity('Compiling (1 of 3)', '0000-000000'))
+    assert 'Compiling (1 of 3), batch 0000-000000' in shown and 'left' not in shown
     for tokens in range(0, 49, 12):
         doing = activity.Activity('Decoding', '0000-000000', tokens, 96)
         shown = clocked.at(41.0 + tokens, {}, 8, doing)
