@@ -3,6 +3,8 @@
 import functools
 import importlib.metadata
 import importlib.util
+import logging
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,6 +19,7 @@ RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 # to float32 and conversions.
 _NATIVE_BFLOAT16: Final = frozenset({'avx512_bf16', 'amx_bf16', 'bf16'})
 _CPUINFO: Final = pathlib.Path('/proc/cpuinfo')
+_LOGGER = logging.getLogger(__name__)
 
 
 def has_plugin() -> bool:
@@ -48,6 +51,24 @@ def platform_here() -> str:
             f'Expected JAX to name its devices, got exit code {done.returncode}. Give --dtype.'
         )
     return done.stdout.split()[-1]
+
+
+@functools.cache
+def warn_of_processor(platform: str) -> None:
+    """Says once, in a line, that a model runs on the processor of a machine that has an accelerator's plugin.
+
+    JAX goes on without a card that it cannot reach, many times slower.
+
+    Args:
+        platform: JAX's name of the platform that the model runs on.
+    """
+    asked = os.environ.get('JAX_PLATFORMS', '').split(',')
+    if platform == 'cpu' and has_plugin() and 'cpu' not in asked:
+        _LOGGER.warning(
+            'JAX found no accelerator here, though a plugin for one is installed: the model runs on the '
+            'processor. Look at the driver, and at what `python -c "import jax; print(jax.devices())"` says; '
+            'JAX_PLATFORMS=cpu asks for the processor.'
+        )
 
 
 class Memory(NamedTuple):

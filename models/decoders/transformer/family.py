@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from models.decoders import family
+from models.decoders import device, family
 from models.decoders.transformer.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -36,6 +36,22 @@ class TransformerFamily(family.Family):
             ValueError: The checkpoint is another model's.
         """
 
+    def _on_devices(self, model: str, checkpoint: str | os.PathLike[str], place: 'Place') -> 'Weights':
+        """The weights, placed; a MemoryError where a device has no room for them."""
+        import jax
+
+        device.warn_of_processor(jax.local_devices()[0].platform)
+        try:
+            return self.load_weights(model, checkpoint, place)
+        except jax.errors.JaxRuntimeError as error:
+            if 'RESOURCE_EXHAUSTED' not in str(error):
+                raise
+            raise MemoryError(
+                f'Expected the weights of model={model!r} to fit on the device, got less free memory there. '
+                'Another process may hold it: give each a device of its own, or set '
+                'XLA_PYTHON_CLIENT_MEM_FRACTION=0.45 for two on one; or take a smaller model.'
+            ) from error
+
     def load_decoder(
         self,
         model: str,
@@ -48,7 +64,7 @@ class TransformerFamily(family.Family):
         from models.decoders.transformer.checkpoint import Place
         from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
 
-        weights = self.load_weights(model, checkpoint, Place(dtype, on_all_devices()))
+        weights = self._on_devices(model, checkpoint, Place(dtype, on_all_devices()))
         return TransformerDecoder(self.models[model], weights, shapes=shapes, adapter=adapter)
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
@@ -64,7 +80,7 @@ class TransformerFamily(family.Family):
 
         architecture = self.models[model]
         return family.Tunable(
-            weights=self.load_weights(model, checkpoint, Place(dtype)),
+            weights=self._on_devices(model, checkpoint, Place(dtype)),
             products=functools.partial(tuning.products, architecture),
             log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
         )
@@ -76,6 +92,6 @@ class TransformerFamily(family.Family):
         from models.decoders.transformer.decoder import pooled_states
 
         return family.Pooling(
-            weights=self.load_weights(model, checkpoint, Place(dtype)),
+            weights=self._on_devices(model, checkpoint, Place(dtype)),
             pool=jax.jit(functools.partial(pooled_states, self.models[model])),
         )

@@ -61,3 +61,24 @@ def test_memory_of_accelerators_is_what_another_process_is_told(
     device._accelerator_memory.cache_clear()
     assert device.memory_here() == memory
     device._accelerator_memory.cache_clear()
+
+
+def test_a_card_that_jax_does_not_find_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not where no plugin is there, nor where the processor was asked for."""
+    monkeypatch.setattr(device, 'has_plugin', lambda: True)
+    monkeypatch.setenv('JAX_PLATFORMS', '')
+    for platform, lines in (('gpu', 0), ('cpu', 1), ('cpu', 1)):
+        if not lines:
+            device.warn_of_processor.cache_clear()
+        device.warn_of_processor(platform)
+        assert caplog.text.count('JAX found no accelerator here') == lines
+    caplog.clear()
+    for plugin, asked in ((True, 'cpu'), (False, '')):
+        device.warn_of_processor.cache_clear()
+        monkeypatch.setattr(device, 'has_plugin', lambda plugin=plugin: plugin)
+        monkeypatch.setenv('JAX_PLATFORMS', asked)
+        device.warn_of_processor('cpu')
+    assert not caplog.text
+    device.warn_of_processor.cache_clear()

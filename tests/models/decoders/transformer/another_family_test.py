@@ -7,6 +7,7 @@ import functools
 import pathlib
 from collections.abc import Callable
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -130,6 +131,30 @@ def test_a_folder_of_another_size_is_refused_by_its_numbers(folder: pathlib.Path
     LLAMA.check_files(MODEL, files)
     with pytest.raises(ValueError, match='num_layers=3 where 4 is.* those of --model llama-tiny'):
         LLAMA.check_files('llama-small', files)
+
+
+def test_weights_that_a_device_has_no_room_for_are_refused(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another process holds the card; other errors of a device stay as they are."""
+
+    def failing(said: str) -> Callable[..., None]:
+        def load(*_: object) -> None:
+            raise jax.errors.JaxRuntimeError(said)
+
+        return load
+
+    monkeypatch.setattr(type(LLAMA), 'load_weights', failing('RESOURCE_EXHAUSTED: out of memory'))
+    for load in (
+        functools.partial(LLAMA.load_decoder, shapes=decoder_contract.SHAPES),
+        LLAMA.load_tunable,
+        LLAMA.load_pooling,
+    ):
+        with pytest.raises(MemoryError, match=f'model={MODEL!r} to fit .* a device of its own'):
+            load(MODEL, str(folder), dtype='float32')
+    monkeypatch.setattr(type(LLAMA), 'load_weights', failing('INTERNAL: the card is gone'))
+    with pytest.raises(jax.errors.JaxRuntimeError, match='the card is gone'):
+        LLAMA.load_pooling(MODEL, str(folder), dtype='float32')
 
 
 def test_a_folder_without_its_own_output_layer_is_refused(tmp_path: pathlib.Path) -> None:
