@@ -21,7 +21,8 @@ def _run(folder: pathlib.Path, name: str, *flags: str) -> list[str]:
          '--label-field=label', '--labels=Billing,Delivery', '--record-id-field=id', '--records=40',
          '--epsilon=8', '--delta=1e-3', '--batch-size=8', '--max-batch-tokens=6', '--max-prompt-tokens=48',
          # Any draw of batches and examples has the same programs.
-         '--micro-batch-size=64', '--reference-rounds=1', '--max-example-tokens=6', f'--output={folder / name}', f'--run-id={name}', *flags],
+         '--micro-batch-size=64', '--reference-rounds=1', '--max-example-tokens=6',
+         f'--output={folder / name}', f'--run-id={name}', *flags],
         cwd=ROOT, env=environment | {'JAX_PLATFORMS': 'cpu', 'DP_CORPUS_CACHE': str(folder / 'cache')},
         capture_output=True, text=True,
     )  # fmt: skip
