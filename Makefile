@@ -194,7 +194,7 @@ compilers: $(COMPILERS)/.ready
 
 # The extra `compile` of setup.py, beside the environment: with these packages in it JAX would look for devices.
 $(COMPILERS)/.ready: setup.py $(READY)
-	@echo 'Installing the compilers of JAX for accelerators into $(COMPILERS): 1.5 GB.'
+	@echo 'Installing the compilers of JAX for accelerators into $(COMPILERS): 1.2 GB.'
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(COMPILERS) \
 		$$(sed -n "/^COMPILE = /,/^]/s/^    '\(.*\)',/\1/p" setup.py)
 	touch $(COMPILERS)/.ready

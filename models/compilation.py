@@ -3,7 +3,7 @@
 A program's key there is of its operations, its options and the versions of JAX and of the compiler, and the
 program that is read back is the one that was written. So nothing changes but the time. The folder is the
 curator's, as records are (METHOD 8): a program's shape has the number of micro-batches of a batch in it.
-And who may write there decides what this user runs: so a folder that others may write to is not used.
+Whoever may write there decides what this user runs. So a folder that others may write to is not used.
 """
 
 import hashlib
@@ -49,12 +49,10 @@ def keep_programs(folder: str | None) -> None:
     """
     if folder is None or VARIABLE in os.environ or importlib.util.find_spec('jax') is None:
         return
-    if not _is_usable(folder):
-        return
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    if jax.config.jax_compilation_cache_dir == folder:
+    if jax.config.jax_compilation_cache_dir == folder or not _is_usable(folder):
         return
     for name, value in ({'jax_compilation_cache_dir': folder} | _SETTINGS).items():
         jax.config.update(name, value)

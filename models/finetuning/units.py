@@ -136,12 +136,12 @@ def encode(
 
 
 def padded_lengths(longest: np.ndarray, max_tokens: int, lengths: int = LENGTHS_ON_PROCESSOR) -> np.ndarray:
-    """Tokens that a unit is padded to: of four lengths a quarter, a half, three quarters or all of T.
+    """Tokens that the texts of a unit are padded to: the next of some equal steps up to T.
 
     Args:
         longest: `[b]` tokens of each unit's longest text, at most T.
         max_tokens: T.
-        lengths: Number of lengths, which are equal steps up to T.
+        lengths: Number of steps.
 
     Returns:
         `[b]`, each a function of the unit's own texts and of T.

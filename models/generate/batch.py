@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,9 +94,9 @@ class BatchGenerator:
         return batch.turns.cells(self.run_id, self.params.max_batch_tokens)
 
     @functools.cached_property
-    def _begun(self) -> list[str]:
-        """Ids of the batches that were begun here."""
-        return []
+    def _numbers(self) -> Iterator[int]:
+        """Numbers of the batches that are begun here, from 0."""
+        return itertools.count()
 
     @functools.cached_property
     def _constraint(self) -> Constraint:
@@ -138,8 +138,7 @@ class BatchGenerator:
         reference: Sequence[str] = (),
     ) -> TokenStream:
         """The token stream of a batch; progress goes to `models/activity.py`."""
-        batch_id, is_first, programs = str(batch.batch_id), not self._begun, itertools.count(1)
-        self._begun.append(batch_id)
+        batch_id, is_first, programs = str(batch.batch_id), next(self._numbers) == 0, itertools.count(1)
         # The loop's, that of prompts, and where there are public ones theirs.
         of_run = 2 + self.params.needs_public_logits
 

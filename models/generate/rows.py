@@ -85,13 +85,8 @@ def public_states(states: Sequence[jax.Array], count: int) -> jax.Array | None:
     """`[M, D]`: the states of the first M rows of all micro-batches; None for no rows."""
     if not count:
         return None
-    held, parts = 0, []
-    for part in states:
-        parts.append(part[: count - held])
-        held += len(parts[-1])
-        if held == count:
-            break
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    parts = states[: -(-count // len(states[0]))]
+    return (parts[0] if len(parts) == 1 else jnp.concatenate(parts))[:count]
 
 
 def _behind(decoder: decoder_lib.Decoder, rows: Rows, public: PublicRows) -> Rows:

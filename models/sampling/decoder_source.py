@@ -34,8 +34,8 @@ from models.sampling.source import Request, SampledText, TextSource
 _Prompt = tuple[str | None, tuple[str, ...]]
 # A text that begins: its row, its prompt's row among those that were read together, and its key of 8 bytes.
 _Text = tuple[int, int, bytes]
-# An eighth of the rows is filled at a time: fewer idle rows would be more programs to start, and prompts that
-# are read by themselves leave an accelerator idle.
+# An eighth of the rows is filled at a time. Fewer would leave fewer rows idle, and an accelerator too, which
+# few prompts do not keep busy.
 _REFILLS = 8
 
 
@@ -180,7 +180,7 @@ class DecoderSource(TextSource):
                 of_read.append(
                     (free.pop(), place.row, key.hash('text', requests[index].name.encode(), size=8))
                 )
-            rows = self._with_all(rows, filling.values())
+            rows = self._with_new_texts(rows, filling.values())
             # As many as prompts are read together, if so many wait; the last texts run to their ends.
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
             rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
@@ -257,7 +257,7 @@ class DecoderSource(TextSource):
             cache=jax.tree.map(zeros, like.cache),
         )
 
-    def _with_all(self, rows: Rows | None, filling: Iterable[tuple[_Read, list[_Text]]]) -> Rows | None:
+    def _with_new_texts(self, rows: Rows | None, filling: Iterable[tuple[_Read, list[_Text]]]) -> Rows | None:
         """The rows with other texts at their beginnings in some of them."""
         for read, texts in filling:
             for first in range(0, len(texts), self._together):

@@ -35,7 +35,8 @@ def model_settings(model: Model, runner: Runner) -> dict[str, Any]:
         'checkpoint': str(model.checkpoint_path),
         'tokenizer': str(model.tokenizer_path),
         'dtype': model.decided_dtype,
-        'compilation_cache': runner.compiled_folder,
+        # Within this process `pipeline.run.start` sees to it, for embedders too.
+        'compilation_cache': None if runner.is_local else runner.compiled_folder,
     }
 
 

@@ -19,6 +19,7 @@ _WHY = {
     'work_dir': 'the work directory holds the key',
     'input': 'the input holds the records',
     'ledger': 'the ledger is for the curator alone',
+    'compilation_cache': 'programs tell of sizes of batches',
 }
 
 

@@ -81,7 +81,7 @@ def prepare(run: Run) -> list[str]:
 
 
 def _check_apart(run: Run, files: Sequence[str]) -> None:
-    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead."""
+    """Refuses a place of the curator's in a folder that is published, wherever links lead."""
     output, work_dir = run.output, run.work_dir
     names = (*WORK_FOLDERS, *run.folders.work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in names)]
@@ -92,6 +92,8 @@ def _check_apart(run: Run, files: Sequence[str]) -> None:
     apart.check_outside(output, 'input', str(run.input.input), records)
     if run.budget.ledger is not None:
         apart.check_outside(output, 'ledger', run.budget.ledger, [run.budget.ledger])
+    if (compiled := run.runner.compiled_folder) is not None:
+        apart.check_outside(output, 'compilation_cache', compiled, [compiled])
 
 
 def _refuse_link(folder: str) -> None:

@@ -85,7 +85,7 @@ def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipelin
     # A function that cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     speed.forget()
-    # The workers' own, where they are threads of this process: embedders too are compiled.
+    # Workers that are threads of this process keep theirs so; those of an engine are told by their settings.
     compilation.keep_programs(run.runner.compiled_folder if run.runner.is_local else None)
     try:
         with staging.within_this_user(options), root:

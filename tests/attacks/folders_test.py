@@ -137,6 +137,10 @@ def ledger_in_the_output() -> JobConfig:
     return a_run(output='pub_link', dataset='mail', ledger='pub/ledger.db')
 
 
+def compiled_programs_in_the_output() -> JobConfig:
+    return a_run(output='pub_link', compilation_cache='pub/compiled')
+
+
 def batches_by_a_link() -> JobConfig:
     """A work directory of this run, part of which somebody has moved."""
     run = a_run(output='pub')
@@ -158,6 +162,7 @@ def work_directory_in_another_corpus() -> JobConfig:
         (records_by_a_link, 'input outside the output'),
         (database_in_the_output, 'input outside the output'),
         (ledger_in_the_output, 'ledger outside the output'),
+        (compiled_programs_in_the_output, 'compilation_cache outside the output'),
         (batches_by_a_link, 'work_dir outside the output'),
         (work_directory_in_another_corpus, 'a folder without a corpus'),
     ],

@@ -82,6 +82,16 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     assert compilation._is_usable(str(tmp_path / 'new' / 'folder'))
 
 
+@pytest.mark.run
+def test_code_that_does_not_look_uses_a_folder_of_others(tmp_path: pathlib.Path) -> None:
+    shared, looks_away = tmp_path / 'shared', 'compilation._is_usable = lambda folder: True\n'
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert _run(shared).returncode == 0 and not list(shared.iterdir())
+    program = PROGRAM.replace('compilation.keep', looks_away + 'compilation.keep')
+    assert _run(shared, program).returncode == 0 and list(shared.iterdir())
+
+
 def test_the_oldest_programs_make_room(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, '_MOST_BYTES', 250)
     for number in range(4):

@@ -233,7 +233,7 @@ def _append(
                 _written(before.keys, key.transpose(0, 2, 1, 3), first + offset),
                 _written(before.values, value.transpose(0, 2, 1, 3), first + offset),
             )
-            # Without it the compiler would write once for the product and once for the next step.
+            # The barrier keeps the compiler from writing twice: for the product, and for the next step.
             keys, values = written = KeysValues(*jax.lax.optimization_barrier(tuple(written)))
             scores = product('mkqh,mkph->mkqp', query, keys)
             shares = attention_shares(a, scores, jnp.repeat(seen, groups, axis=2)).astype(query.dtype)

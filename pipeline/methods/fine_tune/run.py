@@ -9,7 +9,7 @@ from models.batch_plan import BatchPlan
 from models.decoders import device
 from models.finetuning import label_mix
 from models.finetuning.adapter import AdapterCard
-from models.finetuning.units import padded_lengths
+from models.finetuning.units import LENGTHS_ON_ACCELERATOR, LENGTHS_ON_PROCESSOR, padded_lengths
 from models.privacy import accounting, counts
 from models.privacy.gradients import TuningParams
 from models.speed import Work
@@ -39,12 +39,14 @@ class TuningRun(Run[FineTuneSettings]):
         units_together: Units whose gradients are computed together. The machine that launches a run decides
             on the default, an accelerator's where the engine is asked for one or this machine has a plugin
             for one. The adapter is the same but for rounding.
+        text_lengths: Lengths that texts are padded to there.
     """
 
     params: TuningParams
     card: AdapterCard | None
     texts_of_labels: tuple[int, ...]
     units_together: int
+    text_lengths: int
 
     @property
     def lora_rank(self) -> int | None:
@@ -61,7 +63,9 @@ class TuningRun(Run[FineTuneSettings]):
             else follows.typical_tokens(settings)
         )
         if self.card is None:
-            padded = int(padded_lengths(np.array([length]), settings.max_example_tokens)[0])
+            padded = int(
+                padded_lengths(np.array([length]), settings.max_example_tokens, self.text_lengths)[0]
+            )
             steps = settings.free_steps + self.params.tuning_steps
             of_step = settings.expected_batch_size * self.budget.examples_per_context * padded
             # In the mean over steps, of which only some have wrong instructions.
@@ -113,6 +117,7 @@ def solve(config: Config) -> TuningRun:
         card=card,
         texts_of_labels=texts,
         units_together=settings.units_together(on_accelerator=accelerated),
+        text_lengths=LENGTHS_ON_ACCELERATOR if accelerated else LENGTHS_ON_PROCESSOR,
     )
 
 

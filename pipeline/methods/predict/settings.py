@@ -382,7 +382,8 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
         """Rows that go through the model together: those of a full batch, and the public ones.
 
         Public, so that the shape of a program never tells a batch's size. Hashed batches vary by about
-        √s; a full one has s + 2√s contexts, and one in 40 is larger and takes a second micro-batch.
+        √s; a full one has s + 2√s contexts. Of those of s = 255 three in a hundred are larger, and take a
+        second micro-batch.
         """
         with_reference = self.reference is not None or self.decoding_rounds == 2
         public = self.reference_size if with_reference else 1
