@@ -136,7 +136,7 @@ def test_records_vote_on_texts_of_an_endpoint(found: dict[str, Done], folder: pa
 
 
 REFUSED = {
-    'a model': ('gemma', 'tensorflow'),
+    'a model': ('gemma', 'jax'),
     'fine-tuning': ('gemma', 'jax_privacy'),
     'MiniLM': ('minilm', 'tokenizers'),
     'a bucket': ('gcp', 'google.cloud.storage'),
