@@ -32,6 +32,7 @@ class _GenerateFineTuneRefine(typing.TypedDict, total=False):
     runner: str | None
     accelerator: str | None
     compilation_cache: Place | None
+    device_hour_price: float | None
 
 
 class _GenerateFineTuneRefineEvaluate(typing.TypedDict, total=False):

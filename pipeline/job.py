@@ -47,7 +47,7 @@ def build(
     # The curator's own
     restrict = functools.partial(render_restricted, run)
     _ = records | 'Restricted' >> WriteRestricted(
-        rejected, made.sizes, made.facts, made.counted, left_out, made.plan, restrict, work_dir
+        rejected, made.sizes, made.facts, made.counted, left_out, made.plan, totals, restrict, work_dir
     )
     if run.input.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)

@@ -29,6 +29,7 @@ from transforms.count import CountContexts
 from transforms.durable import draw_once, guarded, noise_source
 from transforms.run_files import CLUSTERING
 from transforms.together import Together
+from transforms.worker_times import timed
 
 _EMBEDDING = np.dtype('<f4')
 
@@ -160,12 +161,17 @@ class EmbedRecords(_Blocks):
 
     def process(self, record: Record) -> Iterator[Record]:
         # Loaded outside of `guarded`: an error here is about the model, so its text may be shown.
-        self._clusterer: Clusterer = self._shared.acquire(self._settings.build)
+        self._clusterer: Clusterer = self._shared.acquire(self._load)
         yield from self.wait(record)
+
+    def _load(self) -> Clusterer:
+        with timed('loading', self._work_dir):
+            return self._settings.build()
 
     def _in_clusters(self, records: list[Record]) -> list[Record]:
         clusterer = self._clusterer
-        return embed_records(records, clusterer.embedder.embed, clusterer.centers, self._text_limit)
+        with timed('embedding', self._work_dir):
+            return embed_records(records, clusterer.embedder.embed, clusterer.centers, self._text_limit)
 
 
 class Recluster(_Blocks):

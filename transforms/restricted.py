@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -16,9 +17,11 @@ from transforms.run_files import REJECTED
 from transforms.write import Files
 
 # Number of rejected rows of each reason, of contexts of each batch, and of records read; facts of batches;
-# further numbers of records by the report's field; number of records outside of the sample; plan -> files.
+# further numbers of records by the report's field; number of records outside of the sample; plan; and
+# totals of the corpus -> files.
 RenderRestricted = Callable[
-    [dict[str, int], dict[BatchId, int], int, list[BatchFacts], dict[str, int], int | None, BatchPlan], Files
+    [dict[str, int], dict[BatchId, int], int, list[BatchFacts], dict[str, int], int | None, BatchPlan, Any],
+    Files,
 ]
 
 
@@ -33,6 +36,8 @@ class WriteRestricted(beam.PTransform):
         facts: The losses of batches whose price is known only afterwards, or the spending of contexts.
         counted: Further numbers of records, each under its field of the curator's report.
         left_out: Number of records outside of the run's sample; empty for a run without a sample.
+        totals: The corpus' totals: the report comes after the corpus, once workers have written down their
+            time.
         render: Makes the files: see `RenderRestricted`.
     """
 
@@ -42,6 +47,7 @@ class WriteRestricted(beam.PTransform):
     counted: beam.PCollection[tuple[str, int]]
     left_out: beam.PCollection[int]
     plan: beam.PCollection[BatchPlan]
+    totals: beam.PCollection[Any]
     render: RenderRestricted
     work_dir: str
 
@@ -63,6 +69,7 @@ class WriteRestricted(beam.PTransform):
                 beam.pvalue.AsDict(self.counted),
                 beam.pvalue.AsList(self.left_out),
                 beam.pvalue.AsSingleton(self.plan),
+                beam.pvalue.AsSingleton(self.totals),
                 self.render,
                 self.work_dir,
             )
@@ -81,12 +88,13 @@ def _write_restricted(
     counted: dict[str, int],
     left_out: list[int],
     plan: BatchPlan,
+    totals: Any,
     render: RenderRestricted,
     work_dir: str,
 ) -> None:
     ordered = sorted(facts, key=lambda of_batch: of_batch.batch_id)
     outside = left_out[0] if left_out else None
-    files = render(reasons, dict(sorted(sizes)), records, ordered, counted, outside, plan)
+    files = render(reasons, dict(sorted(sizes)), records, ordered, counted, outside, plan, totals)
     for name, data in files.items():
         write_file(FileSystems.join(work_dir, name), data)
 

@@ -22,6 +22,7 @@ The work directory is for the curator alone:
     rounds/          lists of candidates, their embeddings, and noisy votes, of votes on whole texts
     embeddings/      embeddings of the records that vote on whole texts
     tuning/          checkpoints of fine-tuning, and adapter.safetensors at its end
+    workers/         what the time of each worker process went to
     errors/          texts of errors, which may quote records
     rejected.jsonl   rows that are no records, if the curator asked for them
     restricted_report.json, restricted_report.html
@@ -38,13 +39,14 @@ BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'
 SPENDING_FOLDER = 'spending'
 ERRORS_FOLDER = 'errors'
+WORKERS_FOLDER = 'workers'
 TUNING_FOLDER = 'tuning'
 ROUNDS_FOLDER = 'rounds'
 EMBEDDINGS_FOLDER = 'embeddings'
 ADAPTER_FOLDER = 'adapter'
 ADAPTER_CARD, ADAPTER_TENSORS = 'adapter.json', 'adapter.safetensors'
 SAMPLED_ADAPTER = 'adapter_card.json'
-WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER)
+WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER, WORKERS_FOLDER)
 REJECTED = 'rejected.jsonl'
 RESTRICTED_REPORT = 'restricted_report.json'
 RESTRICTED_PAGE = 'restricted_report.html'

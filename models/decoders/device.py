@@ -8,9 +8,8 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
-
-import psutil
 
 Dtype = Literal['float32', 'bfloat16']
 RequestedDtype = Literal['auto', 'float32', 'bfloat16']
@@ -76,7 +75,8 @@ class Memory(NamedTuple):
 
     Attributes:
         bytes: Bytes of each device; for a processor, the memory of the host that is available now.
-        devices: Number of devices; each holds the weights and a share of a batch's rows.
+        devices: Number of devices; each holds the weights, or a share of large ones (`spreads`), and a share
+            of a batch's rows.
     """
 
     bytes: int
@@ -86,8 +86,24 @@ class Memory(NamedTuple):
 def memory_here() -> Memory | None:
     """The memory of the device, without taking any; None where JAX cannot tell."""
     if platform_here() == 'cpu':
+        import psutil
+
         return Memory(psutil.virtual_memory().available, 1)
     return _accelerator_memory()
+
+
+def spreads(weights_bytes: int, devices: int, stats: Mapping[str, int] | None) -> bool:
+    """True if several devices share a decoder's weights, False if each holds a copy.
+
+    A copy makes steps faster. One of more than half a device's memory would leave too little for rows.
+
+    Args:
+        weights_bytes: Bytes of all weights.
+        devices: Local devices.
+        stats: What JAX says of a device's memory; None for processors, which have one memory together.
+    """
+    limit = (stats or {}).get('bytes_limit')
+    return devices > 1 and limit is not None and weights_bytes > limit / 2
 
 
 @functools.cache

@@ -45,8 +45,17 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
         rejected=sum(restricted.rejected_by_reason.values()),
         largest=[] if losses is None else _largest(losses),
         first_silent=None if spending is None else _first_silent(spending),
+        decoding_speed=_decoding_speed(restricted.workers),
+        cost=restricted.device_hours * (restricted.device_hour_price or 0.0),
         most_spent=[] if spending is None else _most_spent(spending),
     )
+
+
+def _decoding_speed(workers: Sequence[report.WorkerTime]) -> str:
+    """Tokens of all rows in a second of decoding, as written on the page."""
+    seconds = sum(worker.decoding_seconds for worker in workers)
+    tokens = sum(worker.decoding_tokens for worker in workers)
+    return f'{tokens / seconds:,.0f}' if tokens and seconds else '–'
 
 
 def alarms_of(restricted: report.RestrictedReport) -> list[str]:

@@ -23,7 +23,7 @@ from transforms.durable import is_local, read_file
 from transforms.read import RecordFields, check_input, check_same, list_input
 
 # Settings that change nothing of what a run writes: they say where it is carried out.
-MAY_CHANGE = frozenset({'runner', 'accelerator', 'compilation_cache', 'ledger'})
+MAY_CHANGE = frozenset({'runner', 'accelerator', 'compilation_cache', 'device_hour_price', 'ledger'})
 PACKAGE = 'dp-corpus'
 # Its extras that a run may use, in setup.py's words; others train, test and compare.
 RUN_EXTRAS = (extras.GCP, extras.MINILM, extras.ENDPOINT, extras.GEMMA)

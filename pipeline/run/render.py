@@ -11,6 +11,7 @@ from pipeline.methods.solved import Run
 from pipeline.pages import restricted_page
 from transforms.durable import read_key
 from transforms.run_files import REPORT, RESTRICTED_PAGE, RESTRICTED_REPORT
+from transforms.worker_times import read_worker_times
 from transforms.write import Files
 
 
@@ -63,6 +64,7 @@ def render_restricted(
     counted: dict[str, int],
     left_out: int | None,
     plan: BatchPlan,
+    totals: Any,
 ) -> Files:
     """The curator's report, as data and as a page."""
     by_group = dict.fromkeys(range(len(plan.group_names)), 0)
@@ -87,6 +89,9 @@ def render_restricted(
             for group, (label, cluster) in enumerate(plan.group_names)
         ),
         records_left_out=left_out,
+        workers=tuple(read_worker_times(run.work_dir)),
+        texts=totals.examples,
+        device_hour_price=run.runner.device_hour_price,
         **parts,
     )
     return {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import re
 
 from models import compilation
@@ -41,6 +42,12 @@ class Runner(panel.Panel):
         presets=(compilation.NONE,),
     )
 
+    device_hour_price: float | None = _setting(
+        "What an hour of one device costs, in any currency: the curator's report then says what the run and "
+        '1,000 of its texts cost.',
+        None,
+    )
+
     @property
     def compiled_folder(self) -> str | None:
         """The folder of `compilation_cache`; None for none."""
@@ -60,6 +67,11 @@ class Runner(panel.Panel):
                 f'Expected a runner among {", ".join((*LOCAL_RUNNERS, *_ENGINES))}, got '
                 f'runner={self.runner!r}. Whoever reaches the ports of another, as of PrismRunner, runs '
                 'code as you and reads records: on this machine give FnApiRunner, which opens none.'
+            )
+        if self.device_hour_price is not None and not 0 <= self.device_hour_price < math.inf:
+            raise ValueError(
+                'Expected a price of at least 0, got '
+                f'device_hour_price={self.device_hour_price}. Give what an hour of one device costs.'
             )
         if self.accelerator is not None and not _ACCELERATOR.fullmatch(self.accelerator):
             raise ValueError(

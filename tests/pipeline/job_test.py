@@ -5,6 +5,7 @@ whether two runs write the same. The model is loaded once.
 """
 
 import base64
+import dataclasses
 import hashlib
 import json
 import logging
@@ -133,7 +134,9 @@ def report_of(run: JobConfig) -> PrivacyReport:
 
 
 def restricted_of(run: JobConfig) -> RestrictedReport:
-    return RestrictedReport.from_json((work_dir(run) / 'restricted_report.json').read_text())
+    """Without what the time of workers went to, which no two runs have alike."""
+    text = (work_dir(run) / 'restricted_report.json').read_text()
+    return dataclasses.replace(RestrictedReport.from_json(text), workers=())
 
 
 def rows_of(run: JobConfig) -> list[Row]:
@@ -164,9 +167,23 @@ def test_files(first: JobConfig) -> None:
     assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
     assert {path.name for path in work_dir(first).iterdir()} == {
         'batches', 'config.toml', 'errors', 'losses', 'plan.json', 'restricted_report.html',
-        'restricted_report.json', 'run.json', 'run.key', 'spending',
+        'restricted_report.json', 'run.json', 'run.key', 'spending', 'workers',
     }  # fmt: skip
     assert os.listdir(work_dir(first) / 'errors') == []
+
+
+@pytest.mark.run
+def test_the_curator_learns_what_the_time_went_to(first: JobConfig) -> None:
+    text = (work_dir(first) / 'restricted_report.json').read_text()
+    found, released = RestrictedReport.from_json(text), report_of(first)
+    (worker,) = found.workers
+    assert worker.loading_seconds > 0 and worker.decoding_seconds > 0 and worker.programs > 0
+    assert worker.decoding_tokens > released.corpus.private_tokens > 0
+    assert worker.training_seconds == worker.embedding_seconds == 0
+    assert found.texts == released.corpus.examples > 0
+    # It stays there.
+    for path in pathlib.Path(str(first.output.output)).rglob('*.*'):
+        assert b'decoding_seconds' not in path.read_bytes() and b'decoding_tokens' not in path.read_bytes()
 
 
 @pytest.mark.run

@@ -40,8 +40,9 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         counted = root | 'S' >> beam.Create([] if empty else [('records_in_reference', 2)])
         left_out = root | 'O' >> beam.Create([] if empty else [3])
         plan = root | 'P' >> beam.Create([PLAN])
+        totals = root | 'T' >> beam.Create([12])
         _ = records | restricted.WriteRestricted(
-            rejected, sizes, losses, counted, left_out, plan, _render_restricted, str(tmp_path)
+            rejected, sizes, losses, counted, left_out, plan, totals, _render_restricted, str(tmp_path)
         )
     reasons = {} if empty else {'blank_text': 2, 'not_text': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
@@ -55,6 +56,7 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         counts,
         None if empty else 3,
         groups,
+        12,
     ]
 
 
@@ -66,10 +68,11 @@ def _render_restricted(
     counted: dict[str, int],
     left_out: int | None,
     plan: BatchPlan,
+    texts: int,
 ) -> restricted.Files:
     by_batch = [loss.batch_id for loss in losses]
     by_size = {str(batch_id): size for batch_id, size in sizes.items()}
-    found = [reasons, by_size, records, by_batch, counted, left_out, list(plan.batches_per_group)]
+    found = [reasons, by_size, records, by_batch, counted, left_out, list(plan.batches_per_group), texts]
     return {'restricted.json': json.dumps(found).encode()}
 
 

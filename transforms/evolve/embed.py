@@ -15,6 +15,7 @@ from models.clustering.embedder import Embedder
 from models.finetuning.units import Row
 from transforms.durable import guarded, read_file, write_file
 from transforms.evolve.files import shard_path
+from transforms.worker_times import timed
 
 # Embeddings of a share of the units, with whose they are: `[r d]` float32 and two `[r]` int32.
 Shard = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -65,16 +66,21 @@ class _EmbedShard(beam.DoFn):
         path = shard_path(self._work_dir, shard)
         if not FileSystems.exists(path):
             # Outside of `guarded`: an error here is about the model, so its text may be shown.
-            embedder = self._shared.acquire(self._settings.load_embedder)
+            embedder = self._shared.acquire(self._load)
             activity.report(activity.Activity('Embedding records'))
-            data = guarded(
-                lambda: embedded(rows, self._labels, embedder),
-                expected='every record to have an embedding',
-                work_dir=self._work_dir,
-                name='embed',
-            )
+            with timed('embedding', self._work_dir):
+                data = guarded(
+                    lambda: embedded(rows, self._labels, embedder),
+                    expected='every record to have an embedding',
+                    work_dir=self._work_dir,
+                    name='embed',
+                )
             write_file(path, data)
         yield shard
+
+    def _load(self) -> Embedder:
+        with timed('loading', self._work_dir):
+            return self._settings.load_embedder()
 
 
 def embedded(rows: Iterable[Row], labels: tuple[str | None, ...], embedder: Embedder) -> bytes:

@@ -24,6 +24,7 @@ from transforms.evolve.files import (
     vectors_to_bytes,
 )
 from transforms.evolve.sample import BatchOfRequests, SampleBatch, to_element
+from transforms.worker_times import timed
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -102,9 +103,14 @@ class _WriteList(beam.DoFn):
 
     def process(self, _: int) -> Iterator[int]:
         activity.report(activity.Activity(f'{self._settings.stage_of(self._number)}: listing texts'))
-        embedder = self._shared.acquire(self._settings.embedder.load_embedder)
-        write_list(self._settings, self._work_dir, self._number, embedder)
+        embedder = self._shared.acquire(self._load)
+        with timed('embedding', self._work_dir):
+            write_list(self._settings, self._work_dir, self._number, embedder)
         yield self._number
+
+    def _load(self) -> Embedder:
+        with timed('loading', self._work_dir):
+            return self._settings.embedder.load_embedder()
 
 
 def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder: Embedder) -> None:

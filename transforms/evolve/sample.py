@@ -16,6 +16,7 @@ from transforms.adapters import read_adapter
 from transforms.batch_files import batch_path, write_batch
 from transforms.durable import read_key
 from transforms.together import TOGETHER, Together
+from transforms.worker_times import timed
 
 # (group and index of a batch, its requests): plain values have a deterministic coder.
 BatchOfRequests = tuple[int, int, str]
@@ -63,9 +64,9 @@ class SampleBatch(Together[_Batch, str]):
     def work(self, elements: list[_Batch]) -> Iterator[str]:
         source = self._shared.acquire(self._load)
         activity.report(activity.Activity(self._doing))
-        answers = iter(
-            source.sample([request for _, requests, _ in elements for request in requests], self._key)
-        )
+        asked = [request for _, requests, _ in elements for request in requests]
+        with timed('decoding', self._work_dir):
+            answers = iter(source.sample(asked, self._key))
         for batch_id, requests, parents in elements:
             rows = [
                 _row(request, next(answers), names) for request, names in zip(requests, parents, strict=True)
@@ -78,7 +79,8 @@ class SampleBatch(Together[_Batch, str]):
         settings, adapter = self._settings, None
         if isinstance(settings, SamplerSettings) and settings.adapter is not None:
             adapter = read_adapter(settings.adapter, settings.model)
-        return load_source(settings, adapter)
+        with timed('loading', self._work_dir):
+            return load_source(settings, adapter)
 
 
 def _row(request: Request, answer: SampledText | None, parents: list[str]) -> dict[str, Any]:

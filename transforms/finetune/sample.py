@@ -13,6 +13,7 @@ from transforms.adapters import read_adapter
 from transforms.batch_files import read_batch, write_batch
 from transforms.durable import read_key
 from transforms.together import Together
+from transforms.worker_times import timed
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
@@ -49,10 +50,14 @@ class SampleTexts(Together[PlannedTexts, TunedExample]):
         yield from self.wait(batch, batch.size)
 
     def work(self, elements: list[PlannedTexts]) -> Iterator[TunedExample]:
-        sampler = self._shared.acquire(
-            lambda: load_sampler(self._folder, self._trained, self._settings), tag=self._trained
-        )
-        for batch, examples in zip(elements, sampler.sample(elements, self._key), strict=True):
+        sampler = self._shared.acquire(self._load, tag=self._trained)
+        with timed('decoding', self._work_dir):
+            sampled = sampler.sample(elements, self._key)
+        for batch, examples in zip(elements, sampled, strict=True):
             write_batch(self._work_dir, str(batch.batch_id), examples)
             # Another worker may have been faster: the file on disk is the one that counts.
             yield from read_batch(self._work_dir, str(batch.batch_id), TunedExample) or ()
+
+    def _load(self) -> TextSampler:
+        with timed('loading', self._work_dir):
+            return load_sampler(self._folder, self._trained, self._settings)

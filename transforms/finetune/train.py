@@ -12,6 +12,7 @@ from models.finetuning.train import Trainer
 from models.finetuning.units import Row, in_order
 from transforms.durable import guarded, read_file, read_key, write_file
 from transforms.run_files import ADAPTER_TENSORS, TUNING_FOLDER
+from transforms.worker_times import timed
 
 
 def train_adapter(rows: Iterable[Row], settings: TuningSettings, work_dir: str) -> str:
@@ -41,7 +42,10 @@ def _train(rows: Iterable[Row], settings: TuningSettings, work_dir: str) -> byte
     activity.report(activity.Activity('Loading the model'))
     key = read_key(work_dir)
     checkpoints = FileSystems.join(work_dir, TUNING_FOLDER)
-    return adapters.to_bytes(Trainer(settings).train(in_order(rows), key, checkpoints))
+    with timed('loading', work_dir):
+        trainer = Trainer(settings)
+    with timed('training', work_dir):
+        return adapters.to_bytes(trainer.train(in_order(rows), key, checkpoints))
 
 
 class TrainAdapter(beam.DoFn):

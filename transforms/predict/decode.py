@@ -17,6 +17,7 @@ from models.reference import ReleasedReference
 from transforms.batch_files import example_of, facts_kind, read_batch, read_facts, write_batch
 from transforms.durable import guarded, read_file, read_key
 from transforms.run_files import ADAPTER_TENSORS
+from transforms.worker_times import timed
 
 # Outputs of the step that decodes.
 _EXAMPLES, _FACTS = 'examples', 'facts'
@@ -102,7 +103,8 @@ class _Decode(beam.DoFn):
 
     def _build(self) -> BatchGenerator:
         activity.report(activity.Activity('Loading the model'))
-        return load_generator(self._settings)
+        with timed('loading', self._work_dir):
+            return load_generator(self._settings)
 
     @beam.typehints.no_annotations
     def process(
@@ -111,7 +113,9 @@ class _Decode(beam.DoFn):
         batch_id = str(batch.batch_id)
         examples = read_batch(self._work_dir, batch_id, example_of)
         if examples is None:
-            generated = self._decode(batch, self._reference(batch, released))
+            generator, reference = self._generator(), self._reference(batch, released)
+            with timed('decoding', self._work_dir):
+                generated = self._decode(generator, batch, reference)
             write_batch(self._work_dir, batch_id, generated.examples, generated.loss or generated.spending)
             # Another worker may have been faster: the file on disk is the one that counts.
             examples = read_batch(self._work_dir, batch_id, example_of)
@@ -132,8 +136,7 @@ class _Decode(beam.DoFn):
         reference = self._settings.reference
         return () if reference is None else reference.of_label(batch.label)
 
-    def _decode(self, batch: Batch, reference: tuple[str, ...]) -> GeneratedBatch:
-        generator = self._generator()
+    def _decode(self, generator: BatchGenerator, batch: Batch, reference: tuple[str, ...]) -> GeneratedBatch:
         return guarded(
             lambda: generator.generate(batch, self._key, reference),
             expected=f'batch {batch.batch_id} to decode',

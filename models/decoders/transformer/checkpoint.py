@@ -75,14 +75,12 @@ class Place:
     """Puts weights where they are to lie, one after another, so that none lies in memory twice for long.
 
     Attributes:
-        sharding: Their devices; None for the first one.
+        shardings: Their devices, by one sharding for all or the tree of each weight's; None for the first
+            device.
     """
 
     dtype: jax.typing.DTypeLike
-    sharding: jax.sharding.NamedSharding | None = None
-
-    def __call__(self, weight: Any) -> jax.Array:
-        return jax.device_put(jnp.asarray(weight, self.dtype), self.sharding)
+    shardings: jax.sharding.NamedSharding | Weights | None = None
 
 
 def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
@@ -126,10 +124,14 @@ def _with_rows(table: Any, rows: int) -> Any:
 def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
     """The weights, made one after another."""
 
-    def weight(part: Part) -> jax.Array:
-        return place(part.arrange(*map(tensor, part.sources)))
-
-    weights: Weights = jax.tree.map(weight, parts)
+    of_each, structure = jax.tree.flatten(parts)
+    spread = isinstance(place.shardings, Weights)
+    shardings = jax.tree.leaves(place.shardings) if spread else [place.shardings] * len(of_each)
+    placed = [
+        jax.device_put(jnp.asarray(part.arrange(*map(tensor, part.sources)), place.dtype), sharding)
+        for part, sharding in zip(of_each, shardings, strict=True)
+    ]
+    weights: Weights = jax.tree.unflatten(structure, placed)
     return weights
 
 

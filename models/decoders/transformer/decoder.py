@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -11,12 +12,10 @@ import numpy as np
 import psutil
 
 from models.decoders import decoder as decoder_lib
-from models.decoders.transformer import forward
+from models.decoders.transformer import forward, spread
 from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.spread import ROWS
 from models.decoders.transformer.weights import Adapter, Weights, adapt
-
-# Rows of one micro-batch spread over the local devices along this mesh axis.
-_ROWS = 'rows'
 
 # Numbers of tokens that a step has programs for, beside the most that it may append. Where arithmetic is the
 # bottleneck a token that is read for nothing costs half of one that is read by itself, or more; an
@@ -29,10 +28,14 @@ _PIECE_TOKENS = 2**10
 _PIECE_TOKENS_OF_ACCELERATORS = 2**14
 
 
-def on_all_devices(*axes: str) -> jax.sharding.NamedSharding:
-    """Over all local devices: split along its first axis where one is named, else a copy on each."""
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), (_ROWS,))
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+def on_all_devices(specs: Any) -> Any:
+    """Shardings over all local devices, in the tree of their `PartitionSpec`s."""
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), (ROWS,))
+    return jax.tree.map(
+        lambda spec: jax.sharding.NamedSharding(mesh, spec),
+        specs,
+        is_leaf=lambda leaf: isinstance(leaf, jax.sharding.PartitionSpec),
+    )
 
 
 @final
@@ -46,8 +49,9 @@ class TransformerDecoder(decoder_lib.Decoder):
         *,
         shapes: decoder_lib.Shapes,
         adapter: Adapter | None = None,
+        is_spread: bool = False,
     ) -> None:
-        """Copies the weights to each device that does not hold them.
+        """Copies the weights to each device that does not hold them, or spreads them.
 
         Args:
             architecture: The numbers of the model.
@@ -56,6 +60,7 @@ class TransformerDecoder(decoder_lib.Decoder):
                 number of local devices.
             adapter: Low-rank factors that are added to the matrices, or a difference that is added to all
                 weights, in float32; None for none.
+            is_spread: True if each device holds a share of the weights: see `spread.py`.
         """
         devices = jax.local_devices()
         if shapes.micro_batch_size % len(devices):
@@ -69,14 +74,20 @@ class TransformerDecoder(decoder_lib.Decoder):
         is_processor = devices[0].platform == 'cpu'
         self._lengths = _LENGTHS if is_processor else (1,)
         self._piece_tokens = _PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS
-        self._by_row = on_all_devices(_ROWS)
-        everywhere = on_all_devices()
-        self.weights = jax.device_put(weights, everywhere)
+        self._is_spread = is_spread
+        self._by_row = on_all_devices(jax.sharding.PartitionSpec(ROWS))
+        everywhere = jax.sharding.PartitionSpec()
+        specs = spread.specs(architecture, len(devices)) if is_spread else everywhere
+        self.weights = jax.device_put(weights, on_all_devices(specs))
         if adapter is not None:
             # A difference is added weight after weight: it need not lie there whole.
-            is_difference = isinstance(adapter, Weights)
-            placed = adapter if is_difference else jax.device_put(adapter, everywhere)
+            placed: Any = adapter
+            if not isinstance(adapter, Weights):
+                of_factors = spread.specs_of_factors(adapter) if is_spread else everywhere
+                placed = jax.device_put(adapter, on_all_devices(of_factors))
             self.weights = adapt(self.weights, placed)
+        # What `jax.shard_map` is told of the weights.
+        self._specs = jax.tree.map(lambda weight: weight.sharding.spec, self.weights)
         self._prefill = jax.jit(self._prefill_micro_batch)
 
     def prefill(
@@ -107,41 +118,68 @@ class TransformerDecoder(decoder_lib.Decoder):
                 lengths,
                 example_slots=self.shapes.example_slots,
                 piece_tokens=self._piece_tokens,
+                is_spread=self._is_spread,
             )
 
         # Each device takes its own rows piece by piece.
-        everywhere, by_row = jax.sharding.PartitionSpec(), self._by_row.spec
-        spread = jax.shard_map(
-            read,
-            mesh=self._by_row.mesh,
-            in_specs=(everywhere, by_row, by_row),
-            out_specs=by_row,
-            check_vma=False,
+        by_row = self._by_row.spec
+        results: tuple[Any, Any] = self._on_each(read, (self._specs, by_row, by_row), by_row)(
+            weights, tokens, lengths
         )
-        results: tuple[Any, Any] = spread(weights, tokens, lengths)
         return results
+
+    def _on_each(self, function: Any, in_specs: Any, out_specs: Any) -> Any:
+        """A function of each device's own parts: see `jax.shard_map`."""
+        return jax.shard_map(
+            function, mesh=self._by_row.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
 
     def append(
         self, weights: Any, cache: tuple[Any, ...], tokens: Any, count: Any, offset: Any
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        results = [
-            forward.append(
+        def of_rows(weights: Any, cache: Any, tokens: Any, count: Any, offset: Any) -> Any:
+            return forward.append(
                 self._architecture,
                 weights,
-                part,
+                cache,
                 tokens,
                 count,
                 offset,
                 example_slots=self.shapes.example_slots,
                 lengths=self._lengths,
+                is_spread=self._is_spread,
             )
-            for part in cache
-        ]
+
+        if self._is_spread:
+            by_row, everywhere = self._by_row.spec, jax.sharding.PartitionSpec()
+            of_tokens, of_offset = (by_row if n else everywhere for n in (tokens.ndim - 1, jnp.ndim(offset)))
+            of_rows = self._on_each(of_rows, (self._specs, by_row, of_tokens, everywhere, of_offset), by_row)
+        results = [of_rows(weights, part, tokens, count, offset) for part in cache]
         states, caches = zip(*results, strict=True)
         return states, caches
 
     def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
-        return forward.logits(self._architecture, weights, states, columns)
+        if not self._is_spread:
+            return forward.logits(self._architecture, weights, states, columns)
+        everywhere, of_table = jax.sharding.PartitionSpec(), self._by_row.spec
+        if columns is not None:
+            # After what the states come of: a processor's devices may begin two exchanges in different orders,
+            # and wait forever.
+            columns, states = jax.lax.optimization_barrier((columns, states))
+            table = self._on_each(spread.columns, (of_table, everywhere), everywhere)(
+                weights.output_layer, columns
+            )
+            return forward.logits_of(self._architecture, table, states)
+        # Each device computes the columns of its rows of the table; then every row is brought together.
+        found = self._on_each(
+            functools.partial(forward.logits_of, self._architecture),
+            (of_table, everywhere),
+            jax.sharding.PartitionSpec(None, ROWS),
+        )(weights.output_layer, states)
+        is_whole = len(states) % len(self._by_row.mesh.devices) == 0
+        return jax.lax.with_sharding_constraint(
+            found, self._by_row if is_whole else on_all_devices(everywhere)
+        )
 
     def _check_memory(self, rows: int) -> None:
         """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""

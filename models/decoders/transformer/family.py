@@ -61,11 +61,19 @@ class TransformerFamily(family.Family):
         dtype: str,
         adapter: Any | None = None,
     ) -> 'TransformerDecoder':
+        import jax
+        import jax.numpy as jnp
+
+        from models.decoders.transformer import spread
         from models.decoders.transformer.checkpoint import Place
         from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
 
-        weights = self._on_devices(model, checkpoint, Place(dtype, on_all_devices()))
-        return TransformerDecoder(self.models[model], weights, shapes=shapes, adapter=adapter)
+        architecture, devices = self.models[model], jax.local_devices()
+        size = architecture.num_parameters * jnp.dtype(dtype).itemsize
+        is_spread = device.spreads(size, len(devices), devices[0].memory_stats())
+        specs: Any = spread.specs(architecture, len(devices)) if is_spread else jax.sharding.PartitionSpec()
+        weights = self._on_devices(model, checkpoint, Place(dtype, on_all_devices(specs)))
+        return TransformerDecoder(architecture, weights, shapes=shapes, adapter=adapter, is_spread=is_spread)
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
         from models.decoders.transformer.weights import adapter_shapes

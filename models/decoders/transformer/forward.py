@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from etils import epy
 
+from models.decoders.transformer import spread
 from models.decoders.transformer.architecture import Architecture, AttentionType
 from models.decoders.transformer.layer import (
     KeysValues,
@@ -61,6 +62,7 @@ def read_prompts(
     *,
     example_slots: int,
     piece_tokens: int,
+    is_spread: bool = False,
 ) -> tuple[jax.Array, Cache]:
     """Runs prompts through the model, some rows at a time.
 
@@ -71,6 +73,7 @@ def read_prompts(
         lengths: `[m]` int32, 1 to P.
         example_slots: T.
         piece_tokens: Tokens of the rows that go through all layers together, roughly.
+        is_spread: True if the weights are spread over the devices: see `spread.py`.
 
     Returns:
         States `[m D]` float32 after each prompt, and the cache.
@@ -89,7 +92,7 @@ def read_prompts(
         return jax.tree.map(
             lambda array, new: jax.lax.dynamic_update_slice(array, new, (first, *[0] * (array.ndim - 1))),
             carry,
-            _read(a, weights, *piece),
+            _read(a, weights, *piece, is_spread=is_spread),
         )
 
     empty = jnp.zeros((rows, a.num_kv_heads, prompt_slots + example_slots, a.head_dim), dtype)
@@ -99,10 +102,10 @@ def read_prompts(
 
 
 def _read(
-    a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array
+    a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array, *, is_spread: bool
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
-    x, kept = read_all(a, weights, tokens)
+    x, kept = read_all(a, weights, tokens, is_spread=is_spread)
     last = x[jnp.arange(len(lengths)), lengths - 1]
     return normed(a, last, weights.final_norm), kept
 
@@ -113,14 +116,15 @@ def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> j
 
 
 def read_all(
-    a: Architecture, weights: Weights, tokens: jax.Array
+    a: Architecture, weights: Weights, tokens: jax.Array, *, is_spread: bool = False
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """The output of the last layer `[m P D]`, and the keys and values of all slots."""
     slots = jnp.arange(tokens.shape[1])
-    x = embedded(a, weights, tokens)
+    x = embedded(a, weights, tokens, is_spread=is_spread)
+    multiply = spread.multiply if is_spread else None
     kept = []
     for kind, layer in zip(a.attention_types, weights.layers, strict=True):
-        x, keys_values = through_layer(a, kind, layer, x, slots, to_itself(a, kind, slots))
+        x, keys_values = through_layer(a, kind, layer, x, slots, to_itself(a, kind, slots), multiply)
         kept.append(keys_values)
     return x, tuple(kept)
 
@@ -152,6 +156,7 @@ def append(
     *,
     example_slots: int,
     lengths: Sequence[int] = (),
+    is_spread: bool = False,
 ) -> tuple[jax.Array, Cache]:
     """Appends tokens to every row: the same ones, or each row's own.
 
@@ -167,6 +172,7 @@ def append(
         example_slots: T.
         lengths: Numbers of tokens that have a program of their own, beside the one for R; the smallest one
             that is at least `count` is used.
+        is_spread: True if the weights are spread over the devices: see `spread.py`.
 
     Returns:
         The states `[m D]` float32 after the last token, and the cache with the tokens in it.
@@ -175,7 +181,14 @@ def append(
 
     def of_length(length: int, cache: Cache) -> tuple[jax.Array, Cache]:
         return _append(
-            architecture, weights, cache, tokens[..., :length], count, offset, example_slots=example_slots
+            architecture,
+            weights,
+            cache,
+            tokens[..., :length],
+            count,
+            offset,
+            example_slots=example_slots,
+            is_spread=is_spread,
         )
 
     of_lengths = [*sorted(length for length in set(lengths) if length < most), most]
@@ -200,6 +213,7 @@ def _append(
     offset: jax.Array,
     *,
     example_slots: int,
+    is_spread: bool,
 ) -> tuple[jax.Array, Cache]:
     """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and the cache with all q.
 
@@ -215,7 +229,8 @@ def _append(
         kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first)
         for kind in dict.fromkeys(a.attention_types)
     }
-    x = jnp.broadcast_to(embedded(a, weights, tokens), (rows, appended, a.embed_dim))
+    x = jnp.broadcast_to(embedded(a, weights, tokens, is_spread=is_spread), (rows, appended, a.embed_dim))
+    multiply = spread.multiply if is_spread else None
     layers = []
     for kind, layer, before in zip(a.attention_types, weights.layers, cache.layers, strict=True):
 
@@ -241,7 +256,7 @@ def _append(
             mixed = mixed.reshape(rows, kv_heads, tokens, groups, width)
             return mixed.transpose(0, 2, 1, 3, 4), written
 
-        x, written = through_layer(a, kind, layer, x, positions, attend)
+        x, written = through_layer(a, kind, layer, x, positions, attend, multiply)
         layers.append(written)
     last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
     return normed(a, last, weights.final_norm), cache._replace(layers=tuple(layers))
@@ -279,9 +294,15 @@ def logits(
     architecture: Architecture, weights: Weights, states: jax.Array, columns: jax.Array | None = None
 ) -> jax.Array:
     """The output layer: `[m V]` float32 of states `[m D]`, or `[m C]` of the columns `[C]` alone."""
-    table, rows = weights.output_layer, len(states)
+    table = weights.output_layer
     if columns is not None:
         table = jnp.take(table, columns, axis=0, mode='clip')
+    return logits_of(architecture, table, states)
+
+
+def logits_of(architecture: Architecture, table: jax.Array, states: jax.Array) -> jax.Array:
+    """`[m C]` float32 of states `[m D]`, for the tokens that the rows `[C D]` of a table stand for."""
+    rows = len(states)
     states = states.astype(table.dtype)
     if table.dtype != jnp.float32 and rows < 8:
         # A processor's product of few rows in bfloat16 falls back to a loop ten times as slow.
@@ -291,9 +312,11 @@ def logits(
     return raw if cap is None else jnp.tanh(raw / cap) * cap
 
 
-def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
+def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_spread: bool = False) -> jax.Array:
     """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
+    table = weights.embedding
+    x = (spread.embeddings(table, tokens) if is_spread else table[tokens]).astype(jnp.float32)
     if not a.scales_embedding:
-        return weights.embedding[tokens].astype(jnp.float32)
-    factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
-    return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)
+        return x
+    factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(table.dtype)
+    return x * factor.astype(jnp.float32)

@@ -44,6 +44,7 @@ from models.privacy.report.restricted import (
     PlaceLoss,
     RestrictedReport,
     SpendingOfBatch,
+    WorkerTime,
     context_spending,
     ex_post_losses,
 )

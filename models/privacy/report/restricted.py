@@ -127,6 +127,50 @@ class ContextSpending:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerTime:
+    """What the time of one worker process went to. Restricted to the curator: it grows with the records.
+
+    Attributes:
+        device: Kind of its devices; 'processor' for the machine's own.
+        devices: Number of them.
+        peak_bytes: Most memory that one of them held; of a processor, what the process held.
+        elapsed_seconds: From its start, or that of the run in it, to the last piece of its work.
+        loading_seconds: Loading models and placing them.
+        compiling_seconds: Compiling programs, or reading those that an earlier process kept.
+        training_seconds: Steps of training.
+        embedding_seconds: Embedding texts and records.
+        decoding_seconds: Reading prompts and writing texts.
+        waiting_seconds: The rest: for records, for other workers, for files.
+        programs: Programs that were compiled or read.
+        training_tokens: Tokens that were trained on.
+        decoding_tokens: Tokens of all rows that decoding read or wrote.
+    """
+
+    device: str
+    devices: int
+    peak_bytes: int = dataclasses.field(repr=False)
+    elapsed_seconds: float = dataclasses.field(repr=False)
+    loading_seconds: float = dataclasses.field(repr=False)
+    compiling_seconds: float = dataclasses.field(repr=False)
+    training_seconds: float = dataclasses.field(repr=False)
+    embedding_seconds: float = dataclasses.field(repr=False)
+    decoding_seconds: float = dataclasses.field(repr=False)
+    waiting_seconds: float = dataclasses.field(repr=False)
+    programs: int = dataclasses.field(repr=False)
+    training_tokens: int = dataclasses.field(repr=False)
+    decoding_tokens: int = dataclasses.field(repr=False)
+
+    def to_json(self) -> str:
+        """The figures as JSON text."""
+        return codec.to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> 'WorkerTime':
+        """Reads what `to_json` wrote; a ValueError of anything else."""
+        return codec.read(cls, text, 'the time of a worker', 'Remove it: it is shown to the curator alone')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RestrictedReport:
     """Restricted to the curator: true counts of one run, for the work directory alone.
 
@@ -150,12 +194,15 @@ class RestrictedReport:
         records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
+        workers: What the time of each worker process went to, those of earlier tries of the run among them.
+        texts: Texts of the corpus.
+        device_hour_price: What the curator pays for an hour of one device; None where that was not told.
     """
 
     __pydantic_config__: ClassVar[Any] = codec.STRICT
 
     schema: Literal['dp-corpus/restricted-report'] = 'dp-corpus/restricted-report'
-    schema_version: Literal[7] = 7
+    schema_version: Literal[8] = 8
     audience: Literal['Restricted to the curator. It holds true counts: never publish it.'] = RESTRICTED
     run_id: str
     records_read: int = dataclasses.field(repr=False)
@@ -168,6 +215,14 @@ class RestrictedReport:
     records_left_out: int | None = dataclasses.field(default=None, repr=False)
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
+    workers: tuple[WorkerTime, ...] = dataclasses.field(default=(), repr=False)
+    texts: int = dataclasses.field(default=0, repr=False)
+    device_hour_price: float | None = None
+
+    @property
+    def device_hours(self) -> float:
+        """Hours of all devices together, whatever they did in them."""
+        return sum(worker.devices * worker.elapsed_seconds for worker in self.workers) / 3600
 
     def to_json(self) -> str:
         """The report as JSON text, marked as restricted."""

@@ -176,7 +176,10 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 
 
 def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
-    """Bytes that weights and the texts of a batch take at the least."""
+    """Bytes of each device that weights and the texts of a batch take at the least.
+
+    Devices share the weights that sample, and none that embed.
+    """
     settings, item_bytes = run.method, ITEM_BYTES[dtype]
     embeds = settings.embedder == 'decoder'
     if isinstance(settings, RefineSettings):
@@ -185,7 +188,8 @@ def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
         return 0
     length = settings.max_prompt_tokens + settings.max_example_tokens
     cache = settings.rows_together * length * settings.model_sizes.cache_bytes_per_token(item_bytes)
-    return settings.model_sizes.num_parameters * item_bytes + cache
+    weights = settings.model_sizes.num_parameters * item_bytes
+    return max((weights + cache) // devices, weights if embeds else 0)
 
 
 class VotingView(InputView):

@@ -211,7 +211,7 @@ def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
     together = -(-run.method.rows_together // devices)
     sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
     if run.method.adapter is not None:
-        return weights + sampling
+        return weights // devices + sampling
     return weights + max(trained_memory(run, devices) + _kept_memory(run, devices), sampling)
 
 

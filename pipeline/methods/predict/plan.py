@@ -275,11 +275,14 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 
 
 def needed_memory(run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
-    """Bytes of each device that weights and the caches of a batch of s contexts take at the least."""
+    """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
+
+    Devices share the weights where they must: see `models.decoders.device.spreads`.
+    """
     settings, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
     slots = settings.max_prompt_tokens + settings.max_example_tokens
     cache = settings.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
-    return sizes.num_parameters * item_bytes + cache // devices
+    return (sizes.num_parameters * item_bytes + cache) // devices
 
 
 def fitting(

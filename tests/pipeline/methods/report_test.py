@@ -17,6 +17,7 @@ HIDDEN = frozenset({
     'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
     'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
     'compilation_cache',
+    'device_hour_price',
 })  # fmt: skip
 OF_VOTING = {'start', 'adapter', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words'}
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {

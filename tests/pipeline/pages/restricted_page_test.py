@@ -15,6 +15,7 @@ from models.privacy.report import (
     PlaceLoss,
     RestrictedReport,
     SpendingOfBatch,
+    WorkerTime,
 )
 from pipeline.pages import restricted_page
 from tests.pipeline.pages.report_page_test import NASTY, Page, plain
@@ -32,6 +33,11 @@ LOSSES = ExPostLosses(
         PlaceLoss(tokens=3, mean=0.1, lower_decile=0.05, upper_decile=0.2),
     ),
 )
+WORKER = WorkerTime(
+    device='NVIDIA H200', devices=2, peak_bytes=3 * 2**29, elapsed_seconds=1800.0, loading_seconds=12.25,
+    compiling_seconds=34.5, training_seconds=0.0, embedding_seconds=5.0, decoding_seconds=1700.0,
+    waiting_seconds=48.25, programs=1017, training_tokens=0, decoding_tokens=3_400_000,
+)  # fmt: skip
 MEDIAN = RestrictedReport(
     run_id='visits-2025-06',
     records_read=1201,
@@ -42,6 +48,8 @@ MEDIAN = RestrictedReport(
         GroupContexts(restricted_label=NASTY, restricted_cluster=9, true_count=0),
     ),
     losses=LOSSES,
+    workers=(WORKER, dataclasses.replace(WORKER, device='processor', devices=1, decoding_tokens=0)),
+    texts=500,
 )
 MEAN = dataclasses.replace(MEDIAN, losses=None)
 SPENDING = ContextSpending(
@@ -113,6 +121,28 @@ def test_page_holds_the_figures_of_the_report() -> None:
         'cardiology 7 251', '2 batches, 0 to 251 contexts', '1 are empty',
     ):  # fmt: skip
         assert words in seen, words
+
+
+def test_page_says_what_the_time_went_to_and_what_texts_cost_at_a_price() -> None:
+    row = '1800.0 12.2 34.5 1,017 0.0 5.0 1700.0 48.2 1.50 GiB'
+    seen = plain(Page(restricted_page.render_restricted_page(MEDIAN)).text)
+    # Two devices for half an hour, and one; tokens are of 3,400 seconds of decoding.
+    for words in (
+        'of all rows 1,000',
+        'Hours of devices 1.5',
+        f'2 × NVIDIA H200 {row}',
+        f'1 × processor {row}',
+    ):
+        assert words in seen, words
+    assert 'Cost' not in seen and '--device-hour-price' in seen
+    priced = dataclasses.replace(MEDIAN, device_hour_price=2.5)
+    seen = plain(Page(restricted_page.render_restricted_page(priced)).text)
+    assert 'Cost of the run, at 2.5 an hour of a device 3.75 Cost of 1,000 texts 7.5' in seen
+    assert '--device-hour-price' not in seen
+    seen = plain(Page(restricted_page.render_restricted_page(dataclasses.replace(priced, texts=0))).text)
+    assert 'Cost of 1,000 texts –' in seen
+    without = restricted_page.render_restricted_page(dataclasses.replace(MEDIAN, workers=()))
+    assert 'Time of the workers' not in without
 
 
 @pytest.mark.parametrize(

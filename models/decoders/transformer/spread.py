@@ -1,0 +1,81 @@
+"""Weights that are spread over the local devices, for a model too large for a copy on each.
+
+A device holds some outputs of every matrix, and some rows of the tables. It keeps its own rows of a
+micro-batch, and for a product all rows meet on every device. So every output is summed over all inputs by one
+device, as it is where each has a copy, and in float32 a batch's tokens are the same ones.
+
+The functions below run within `jax.shard_map` over `ROWS`; n is the number of devices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from models.decoders.transformer.architecture import Architecture
+from models.decoders.transformer.layer import matmul
+from models.decoders.transformer.weights import Adapted, LowRank, Weights, tree
+
+# The mesh axis along which rows of a micro-batch are spread over the local devices, and weights may be.
+ROWS = 'rows'
+_EVERYWHERE, _BY_OUTPUT = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, ROWS)
+
+
+def specs(architecture: Architecture, devices: int) -> Weights:
+    """How each weight is spread: matrices by outputs, tables by rows; norms lie on every device.
+
+    Raises:
+        ValueError: A weight cannot be cut into equal parts.
+    """
+
+    def of_weight(field: str, _: int, shape: tuple[int, ...]) -> jax.sharding.PartitionSpec:
+        if len(shape) == 1:
+            return _EVERYWHERE
+        is_table = field in ('embedding', 'output')
+        if (shape[0] if is_table else shape[1]) % devices:
+            raise ValueError(
+                f'Expected devices that can share the weights, got devices={devices} for {field} of '
+                f'shape={shape}. Let the process see 2, 4 or 8 of them.'
+            )
+        return jax.sharding.PartitionSpec(ROWS) if is_table else _BY_OUTPUT
+
+    return tree(architecture, of_weight)
+
+
+def specs_of_factors(factors: Any) -> Any:
+    """How an adapter's low-rank factors are spread: those that outputs come of like their matrices."""
+
+    def of_matrix(_: LowRank) -> LowRank:
+        return LowRank(down=_EVERYWHERE, up=_BY_OUTPUT)  # type: ignore[arg-type]
+
+    return jax.tree.map(of_matrix, factors, is_leaf=lambda leaf: isinstance(leaf, LowRank))
+
+
+def multiply(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
+    """This device's rows `[m/n ... A]` times `[A B]`, of which it holds `[A B/n]`: see `layer.Multiply`."""
+    if not isinstance(weight, Adapted):
+        x = x.astype(weight.dtype)  # fewer bytes on the way
+    outputs = matmul(jax.lax.all_gather(x, ROWS, tiled=True), weight)
+    return jax.lax.all_to_all(outputs, ROWS, split_axis=0, concat_axis=outputs.ndim - 1, tiled=True)
+
+
+def embeddings(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """`[... D]` for tokens `[...]` of this device, from tables `[V/n D]`."""
+    found = _held(table, jax.lax.all_gather(tokens, ROWS))
+    # One device has the row, the others zeros.
+    return jax.lax.psum_scatter(found, ROWS)
+
+
+def columns(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """`[C D]` on every device for the same tokens `[C]` on each, from tables `[V/n D]`."""
+    return jax.lax.psum(_held(table, tokens), ROWS)
+
+
+def _held(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """The table's rows of tokens that this device holds, zeros for the others."""
+    places = tokens - jax.lax.axis_index(ROWS) * len(table)
+    is_held = (places >= 0) & (places < len(table))
+    rows = jnp.take(table, places, axis=0, mode='clip')
+    return jnp.where(is_held[..., None], rows, jnp.zeros((), table.dtype))

@@ -1,0 +1,115 @@
+"""Weights that devices share: batches and sampled texts are those of a copy on each, in float32."""
+
+import dataclasses
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.decoders import decoder as decoder_lib
+from models.decoders import device
+from models.decoders.transformer import spread
+from models.decoders.transformer.decoder import TransformerDecoder
+from models.decoders.transformer.weights import adapter_shapes, tree
+from models.privacy.randomness import RunKey
+from models.sampling.decoder_source import DecoderSource
+from models.sampling.settings import SamplerSettings
+from models.sampling.source import Request
+from tests.models import assembly_test
+from tests.models.decoders.gemma.decoder_test import GEMMA2
+from tests.samples import SECRET
+
+ROOT = pathlib.Path(__file__).parents[4]
+DEVICES = 8
+GIB = 2**30
+# What the bundled model has none of: capped scores and logits, an output layer of its own, one and a half
+# heads of keys on a device.
+UNTIED = dataclasses.replace(GEMMA2, ties_output=False)
+OF_BOTH = (
+    'model', 'checkpoint', 'tokenizer', 'dtype', 'max_prompt_tokens', 'template', 'label_words',
+)  # fmt: skip
+
+
+def logits(*, is_spread: bool) -> list[np.ndarray]:
+    """Of all columns and of some, with low-rank factors: after prompts, and after a token of each row."""
+    rng = np.random.default_rng(1)
+
+    def draw(shape: tuple[int, ...], scale: float) -> jax.Array:
+        return jnp.asarray(rng.normal(0, scale, shape), jnp.float32)
+
+    weights = tree(UNTIED, lambda field, index, shape: draw(shape, 0.3))
+    factors = jax.tree.map(lambda leaf: draw(leaf.shape, 0.1), adapter_shapes(UNTIED, 3))
+    shapes = decoder_lib.Shapes(max_prompt_tokens=9, max_example_tokens=4, micro_batch_size=16)
+    model = TransformerDecoder(UNTIED, weights, shapes=shapes, adapter=factors, is_spread=is_spread)
+    lengths = [1, 9, *range(2, 9), *range(1, 8)]
+    states, cache = model.prefill([rng.integers(0, 96, length).astype(np.int32) for length in lengths])
+    tokens, columns = jnp.arange(16, dtype=jnp.int32)[:, None], jnp.asarray([95, 3, 40, 0])
+    after, _ = jax.jit(model.append)(model.weights, cache, tokens, jnp.int32(1), jnp.zeros(16, jnp.int32))
+    of_states = jax.jit(model.logits)
+    found = [
+        of_states(model.weights, part, chosen) for part in (*states, *after) for chosen in (None, columns)
+    ]
+    return [np.asarray(array) for array in found]
+
+
+def compute(*, is_spread: bool) -> dict[str, Any]:
+    """Everything that is compared, and the bytes of a matrix that each device holds."""
+    device.spreads = lambda *_: is_spread  # type: ignore[assignment]
+    generator = assembly_test.SETTINGS.build()
+    given = {field: getattr(assembly_test.SETTINGS, field) for field in OF_BOTH}
+    source = DecoderSource(SamplerSettings(**given, max_example_tokens=8))
+    requests = [Request(name=f'{number}', label='sports') for number in range(10)]
+    matrix = generator.decoder.weights.layers[0].gate_up
+    return {
+        'batch': generator.generate(assembly_test.BATCH, RunKey(SECRET)).examples,
+        'texts': source.sample(requests, RunKey(SECRET)),
+        'logits': logits(is_spread=is_spread),
+        'bytes': {shard.data.nbytes for shard in matrix.addressable_shards},
+    }
+
+
+@pytest.mark.run
+def test_devices_that_share_weights_decode_what_copies_decode(tmp_path: pathlib.Path) -> None:
+    code = (
+        f'import pickle, sys; from {__name__} import *; assert len(jax.local_devices()) == DEVICES; '
+        'found = [compute(is_spread=is_spread) for is_spread in (False, True)]; '
+        "pickle.dump(found, open(sys.argv[1], 'wb'))"
+    )
+    subprocess.run(
+        [sys.executable, '-c', code, str(tmp_path / 'found')],
+        check=True, cwd=ROOT, timeout=500,
+        env=os.environ | {
+            'XLA_FLAGS': f'--xla_force_host_platform_device_count={DEVICES}', 'JAX_PLATFORMS': 'cpu',
+        },
+    )  # fmt: skip
+    copies, shares = pickle.loads((tmp_path / 'found').read_bytes())
+    assert shares['batch'] == copies['batch'] and shares['batch']
+    assert shares['texts'] == copies['texts'] and len({text.text for text in shares['texts'] if text}) > 5
+    for of_shares, of_copies in zip(shares['logits'], copies['logits'], strict=True):
+        np.testing.assert_allclose(of_shares, of_copies, atol=1e-5)
+        assert len({row.tobytes() for row in of_copies}) == len(of_copies)
+    (whole,), (share,) = copies['bytes'], shares['bytes']
+    assert whole == DEVICES * share
+
+
+@pytest.mark.parametrize(
+    ('size', 'devices', 'limit', 'expected'),
+    [(50, 8, 105, False), (54, 8, 105, True), (54, 1, 105, False), (54, 8, None, False)],
+)
+def test_weights_are_shared_where_a_copy_takes_more_than_half_of_a_device(
+    size: int, devices: int, limit: int | None, expected: bool
+) -> None:
+    stats = None if limit is None else {'bytes_limit': limit * GIB}
+    assert device.spreads(size * GIB, devices, stats) is expected
+
+
+def test_devices_that_cannot_share_evenly_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r'devices=5 for embedding of shape=\(96, 32\)'):
+        spread.specs(UNTIED, 5)
