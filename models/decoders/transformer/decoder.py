@@ -162,24 +162,26 @@ class TransformerDecoder(decoder_lib.Decoder):
         if not self._is_spread:
             return forward.logits(self._architecture, weights, states, columns)
         everywhere, of_table = jax.sharding.PartitionSpec(), self._by_row.spec
-        if columns is not None:
-            # After what the states come of: a processor's devices may begin two exchanges in different orders,
-            # and wait forever.
-            columns, states = jax.lax.optimization_barrier((columns, states))
-            table = self._on_each(spread.columns, (of_table, everywhere), everywhere)(
-                weights.output_layer, columns
+        if columns is None:
+            # Each device computes the columns of the tokens that it holds.
+            found = self._on_each(
+                functools.partial(forward.logits_of, self._architecture),
+                (of_table, everywhere),
+                jax.sharding.PartitionSpec(None, ROWS),
+            )(weights.output_layer, states)
+        else:
+            found = self._on_each(self._some_logits, (of_table, everywhere, everywhere), everywhere)(
+                weights.output_layer, states, columns
             )
-            return forward.logits_of(self._architecture, table, states)
-        # Each device computes the columns of its rows of the table; then every row is brought together.
-        found = self._on_each(
-            functools.partial(forward.logits_of, self._architecture),
-            (of_table, everywhere),
-            jax.sharding.PartitionSpec(None, ROWS),
-        )(weights.output_layer, states)
         is_whole = len(states) % len(self._by_row.mesh.devices) == 0
         return jax.lax.with_sharding_constraint(
             found, self._by_row if is_whole else on_all_devices(everywhere)
         )
+
+    def _some_logits(self, table: Any, states: Any, columns: Any) -> Any:
+        """Logits of some columns on every device, where each computes those of tokens that it holds."""
+        of_held = forward.logits_of(self._architecture, spread.held(table, columns), states)
+        return jax.lax.psum(of_held, ROWS)  # zeros for the others
 
     def _check_memory(self, rows: int) -> None:
         """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""

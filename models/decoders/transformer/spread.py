@@ -63,18 +63,13 @@ def multiply(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
 
 def embeddings(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """`[... D]` for tokens `[...]` of this device, from tables `[V/n D]`."""
-    found = _held(table, jax.lax.all_gather(tokens, ROWS))
+    found = held(table, jax.lax.all_gather(tokens, ROWS))
     # One device has the row, the others zeros.
     return jax.lax.psum_scatter(found, ROWS)
 
 
-def columns(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """`[C D]` on every device for the same tokens `[C]` on each, from tables `[V/n D]`."""
-    return jax.lax.psum(_held(table, tokens), ROWS)
-
-
-def _held(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """The table's rows of tokens that this device holds, zeros for the others."""
+def held(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """`[... D]` for the same tokens `[...]` on every device: zeros for those that this one does not hold."""
     places = tokens - jax.lax.axis_index(ROWS) * len(table)
     is_held = (places >= 0) & (places < len(table))
     rows = jnp.take(table, places, axis=0, mode='clip')
