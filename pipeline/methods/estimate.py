@@ -85,11 +85,11 @@ class Estimate:
                 rows.append((name, f'not known: no run on this machine has {done} {of_model} yet'))
             elif hours:
                 rows.append((name, f'about {duration(hours)}'))
-        if self.compiling_seconds is not None:
-            took = duration(self.compiling_seconds / 3600)
-            rows.append(('Compiling', f'about {took} for {self.programs} programs that were not kept before'))
         if self.device is not None:
             rows.append(('', f'as fast as an earlier run of {of_model} on this machine ({self.device})'))
+        if self.compiling_seconds is not None:
+            took = duration(self.compiling_seconds / 3600)
+            rows.append(('Compiling', f'about {took} for {self.programs} programs, once'))
         if self.memory_bytes:
             rows.append(('Memory', f'{memory(self.memory_bytes)} at the least'))
         return rows

@@ -73,7 +73,10 @@ class TransformerDecoder(decoder_lib.Decoder):
         self._architecture = architecture
         is_processor = devices[0].platform == 'cpu'
         self._lengths = _LENGTHS if is_processor else (1,)
-        self._piece_tokens = _PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS
+        # Where devices share the weights, the rows of all of them meet.
+        self._piece_tokens = (_PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS) // (
+            len(devices) if is_spread else 1
+        )
         self._is_spread = is_spread
         self._by_row = on_all_devices(jax.sharding.PartitionSpec(ROWS))
         everywhere = jax.sharding.PartitionSpec()

@@ -93,7 +93,7 @@ def test_a_plan_says_what_the_first_batch_waited_for_the_compiler(folder: pathli
 
     assert 'Compiling' not in shown(*ARGUMENTS, *BATCH)
     compiled(3, 14.1)
-    said = 'Compiling about 40 seconds for 3 programs that were not kept before'
+    said = 'Compiling about 40 seconds for 3 programs, once'
     assert said in shown(*ARGUMENTS, *BATCH)
     found = json.loads(in_this_process(*ARGUMENTS, *BATCH, '--json').stdout)['estimate']
     assert (found['programs'], found['compiling_seconds']) == (3, 40.0)

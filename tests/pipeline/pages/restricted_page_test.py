@@ -124,7 +124,7 @@ def test_page_holds_the_figures_of_the_report() -> None:
 
 
 def test_page_says_what_the_time_went_to_and_what_texts_cost_at_a_price() -> None:
-    row = '1800.0 12.2 34.5 1,017 0.0 5.0 1700.0 48.2 1.50 GiB'
+    row = '1,800.0 12.2 34.5 0.0 5.0 1,700.0 48.2 1.50 GiB'
     seen = plain(Page(restricted_page.render_restricted_page(MEDIAN)).text)
     # Two devices for half an hour, and one; tokens are of 3,400 seconds of decoding.
     for words in (
