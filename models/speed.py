@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from models.privacy.report import WorkerTime
 
 Work = Literal['decoding', 'training']
-# What a worker's time goes to beside compiling; the rest of it is waiting.
+# Activities that are measured beside compiling; the rest of the time is waiting.
 Activity = Literal['loading', 'training', 'embedding', 'decoding']
 
 
@@ -115,7 +115,7 @@ def _add(name: str, amount: float) -> None:
 
 
 def compiled() -> Compiled | None:
-    """What the first piece of each kind of work waited for; later pieces may need more, by their sizes.
+    """Programs that the first piece of each kind of work waited for; later ones may need more.
 
     None without work, and where most programs were read from where an earlier process kept them.
     """
@@ -130,7 +130,7 @@ def worker_name() -> str:
 
 
 def worker_time() -> WorkerTime:
-    """What the time of this process went to since it began, or since `forget`."""
+    """Time of this process by activity, since it began or since `forget`."""
     kinds = ('loading', 'compiling', 'training', 'embedding', 'decoding')
     spent = {f'{kind}_seconds': max(0.0, _spent.get(kind, 0.0)) for kind in kinds}
     elapsed = time.monotonic() - _begun

@@ -1,4 +1,4 @@
-"""What the time of workers went to -> files of the work directory, for the curator alone."""
+"""Times of workers, by activity -> files of the work directory, for the curator alone."""
 
 import contextlib
 import pathlib
@@ -49,7 +49,7 @@ def _write(work_dir: str) -> None:
 
 
 def read_worker_times(work_dir: str) -> list[WorkerTime]:
-    """Of all processes that worked on a run so far, those of earlier tries among them.
+    """Times of all processes that worked on a run so far, those of earlier tries among them.
 
     A file that cannot be read, as of another version, is left out: it is no reason to fail.
     """

@@ -31,7 +31,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiling:
-    """What the first batch, or the first step, of a run on this machine waited for the compiler."""
+    """Programs of an earlier run's first batch or step, and the seconds that it waited for the compiler."""
 
     programs: int
     seconds: float
@@ -158,7 +158,7 @@ def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
 
 
 def _known[Figures: (Speed, Compiling)](kind: type[Figures], path: pathlib.Path) -> Figures | None:
-    """What a run left; None without one, a ValueError of a damaged file."""
+    """Figures that a run left; None without one, a ValueError of a damaged file."""
     try:
         document = json.loads(path.read_bytes())
         figures = kind(**{

@@ -90,7 +90,7 @@ def render_restricted(
         ),
         records_left_out=left_out,
         workers=tuple(read_worker_times(run.work_dir)),
-        texts=totals.examples,
+        texts_written=totals.examples,
         device_hour_price=run.runner.device_hour_price,
         **parts,
     )

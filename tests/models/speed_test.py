@@ -50,7 +50,7 @@ def test_the_compiler_is_waited_for_until_the_first_piece_of_each_kind_of_work()
     for work, seconds in (('training', 30.2), ('decoding', 14.0), ('training', 1e6), ('decoding', 1e6)):
         speed._heard('/jax/core/compile/backend_compile_duration', seconds)
         speed.note(work, 1, 1.0)
-    # What later pieces compile hangs on their sizes.
+    # Later pieces compile what their sizes need.
     assert speed.compiled() == (2, 40.0)
 
 

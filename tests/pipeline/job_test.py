@@ -180,7 +180,7 @@ def test_the_curator_learns_what_the_time_went_to(first: JobConfig) -> None:
     assert worker.loading_seconds > 0 and worker.decoding_seconds > 0 and worker.programs > 0
     assert worker.decoding_tokens > released.corpus.private_tokens > 0
     assert worker.training_seconds == worker.embedding_seconds == 0
-    assert found.texts == released.corpus.examples > 0
+    assert found.texts_written == released.corpus.examples > 0
     # It stays there.
     for path in pathlib.Path(str(first.output.output)).rglob('*.*'):
         assert b'decoding_seconds' not in path.read_bytes() and b'decoding_tokens' not in path.read_bytes()

@@ -1,4 +1,4 @@
-"""What workers leave of their time: one file a process, which its later work replaces."""
+"""Times of workers: one file a process, which its later work replaces."""
 
 import json
 import pathlib

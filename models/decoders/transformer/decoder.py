@@ -73,7 +73,7 @@ class TransformerDecoder(decoder_lib.Decoder):
         self._architecture = architecture
         is_processor = devices[0].platform == 'cpu'
         self._lengths = _LENGTHS if is_processor else (1,)
-        # Where devices share the weights, the rows of all of them meet.
+        # Rows of all devices meet where these share the weights.
         self._piece_tokens = (_PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS) // (
             len(devices) if is_spread else 1
         )
@@ -89,7 +89,7 @@ class TransformerDecoder(decoder_lib.Decoder):
                 of_factors = spread.specs_of_factors(adapter) if is_spread else everywhere
                 placed = jax.device_put(adapter, on_all_devices(of_factors))
             self.weights = adapt(self.weights, placed)
-        # What `jax.shard_map` is told of the weights.
+        # Shares of the weights, for `jax.shard_map`.
         self._specs = jax.tree.map(lambda weight: weight.sharding.spec, self.weights)
         self._prefill = jax.jit(self._prefill_micro_batch)
 

@@ -24,7 +24,7 @@ _EVERYWHERE, _BY_OUTPUT = jax.sharding.PartitionSpec(), jax.sharding.PartitionSp
 
 
 def specs(architecture: Architecture, devices: int) -> Weights:
-    """How each weight is spread: matrices by outputs, tables by rows; norms lie on every device.
+    """Shares of each weight: of matrices by outputs, of tables by rows; norms lie on every device.
 
     Raises:
         ValueError: A weight cannot be cut into equal parts.
@@ -45,7 +45,7 @@ def specs(architecture: Architecture, devices: int) -> Weights:
 
 
 def specs_of_factors(factors: Any) -> Any:
-    """How an adapter's low-rank factors are spread: those that outputs come of like their matrices."""
+    """Shares of an adapter's low-rank factors: those that outputs come of are spread like their matrices."""
 
     def of_matrix(_: LowRank) -> LowRank:
         return LowRank(down=_EVERYWHERE, up=_BY_OUTPUT)  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ class ContextSpending:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkerTime:
-    """What the time of one worker process went to. Restricted to the curator: it grows with the records.
+    """Time of one worker process, by activity. Restricted to the curator: it grows with the records.
 
     Attributes:
         device: Kind of its devices; 'processor' for the machine's own.
@@ -194,8 +194,8 @@ class RestrictedReport:
         records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
-        workers: What the time of each worker process went to, those of earlier tries of the run among them.
-        texts: Texts of the corpus.
+        workers: Time of each worker process, those of earlier tries of the run among them.
+        texts_written: Texts of the corpus.
         device_hour_price: What the curator pays for an hour of one device; None where that was not told.
     """
 
@@ -216,7 +216,7 @@ class RestrictedReport:
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
     workers: tuple[WorkerTime, ...] = dataclasses.field(default=(), repr=False)
-    texts: int = dataclasses.field(default=0, repr=False)
+    texts_written: int = dataclasses.field(default=0, repr=False)
     device_hour_price: float | None = None
 
     @property

@@ -49,7 +49,7 @@ MEDIAN = RestrictedReport(
     ),
     losses=LOSSES,
     workers=(WORKER, dataclasses.replace(WORKER, device='processor', devices=1, decoding_tokens=0)),
-    texts=500,
+    texts_written=500,
 )
 MEAN = dataclasses.replace(MEDIAN, losses=None)
 SPENDING = ContextSpending(
@@ -139,7 +139,9 @@ def test_page_says_what_the_time_went_to_and_what_texts_cost_at_a_price() -> Non
     seen = plain(Page(restricted_page.render_restricted_page(priced)).text)
     assert 'Cost of the run, at 2.5 an hour of a device 3.75 Cost of 1,000 texts 7.5' in seen
     assert '--device-hour-price' not in seen
-    seen = plain(Page(restricted_page.render_restricted_page(dataclasses.replace(priced, texts=0))).text)
+    seen = plain(
+        Page(restricted_page.render_restricted_page(dataclasses.replace(priced, texts_written=0))).text
+    )
     assert 'Cost of 1,000 texts –' in seen
     without = restricted_page.render_restricted_page(dataclasses.replace(MEDIAN, workers=()))
     assert 'Time of the workers' not in without

@@ -29,8 +29,7 @@ from tests.samples import SECRET
 ROOT = pathlib.Path(__file__).parents[4]
 DEVICES = 8
 GIB = 2**30
-# What the bundled model has none of: capped scores and logits, an output layer of its own, one and a half
-# heads of keys on a device.
+# The bundled model has no capped scores and logits, and no output layer of its own.
 UNTIED = dataclasses.replace(GEMMA2, ties_output=False)
 OF_BOTH = (
     'model', 'checkpoint', 'tokenizer', 'dtype', 'max_prompt_tokens', 'template', 'label_words',
@@ -38,7 +37,7 @@ OF_BOTH = (
 
 
 def logits(*, is_spread: bool) -> list[np.ndarray]:
-    """Of all columns and of some, with low-rank factors: after prompts, and after a token of each row."""
+    """Logits of all columns and of some, with low-rank factors: after prompts, and after a token."""
     rng = np.random.default_rng(1)
 
     def draw(shape: tuple[int, ...], scale: float) -> jax.Array:
