@@ -75,8 +75,8 @@ class Memory(NamedTuple):
 
     Attributes:
         bytes: Bytes of each device; for a processor, the memory of the host that is available now.
-        devices: Number of devices; each holds the weights, or a share of large ones (`spreads`), and a share
-            of a batch's rows.
+        devices: Number of devices; each holds the weights, or a shard of large ones (`shards_weights`), and
+            a share of a batch's rows.
     """
 
     bytes: int
@@ -92,8 +92,8 @@ def memory_here() -> Memory | None:
     return _accelerator_memory()
 
 
-def spreads(weights_bytes: int, devices: int, stats: Mapping[str, int] | None) -> bool:
-    """True if several devices share a decoder's weights, False if each holds a copy.
+def shards_weights(weights_bytes: int, devices: int, stats: Mapping[str, int] | None) -> bool:
+    """True if a decoder's weights are sharded over devices, False if each device holds a copy.
 
     A copy makes steps faster. One of more than half a device's memory would leave too little for rows.
 

@@ -6,6 +6,7 @@ were read; and nothing else of the run (METHOD 8). Nothing is measured for an es
 for one: a plan answers at once.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -136,8 +137,10 @@ def keep(model: str, dtype: Dtype, method: str) -> None:
     compiled, path = speed.compiled(), file_of(model, dtype, f'compiling {method}')
     if compiled is None:
         return
+    before = None
+    with contextlib.suppress(ValueError):  # a damaged file is replaced
+        before = _known(Compiling, path)
     # An earlier run in this process may have left programs in its memory.
-    before = _known(Compiling, path)
     if before is None or compiled.programs >= before.programs:
         _keep(path, Compiling(**compiled._asdict()))
 

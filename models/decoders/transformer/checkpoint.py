@@ -125,8 +125,8 @@ def read(parts: Weights, tensor: Callable[[str], Any], place: Place) -> Weights:
     """The weights, made one after another."""
 
     of_each, structure = jax.tree.flatten(parts)
-    spread = isinstance(place.shardings, Weights)
-    shardings = jax.tree.leaves(place.shardings) if spread else [place.shardings] * len(of_each)
+    is_tree = isinstance(place.shardings, Weights)
+    shardings = jax.tree.leaves(place.shardings) if is_tree else [place.shardings] * len(of_each)
     placed = [
         jax.device_put(jnp.asarray(part.arrange(*map(tensor, part.sources)), place.dtype), sharding)
         for part, sharding in zip(of_each, shardings, strict=True)

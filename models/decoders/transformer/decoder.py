@@ -12,9 +12,9 @@ import numpy as np
 import psutil
 
 from models.decoders import decoder as decoder_lib
-from models.decoders.transformer import forward, spread
+from models.decoders.transformer import forward, sharded
 from models.decoders.transformer.architecture import Architecture
-from models.decoders.transformer.spread import ROWS
+from models.decoders.transformer.sharded import ROWS
 from models.decoders.transformer.weights import Adapter, Weights, adapt
 
 # Numbers of tokens that a step has programs for, beside the most that it may append. Where arithmetic is the
@@ -49,9 +49,9 @@ class TransformerDecoder(decoder_lib.Decoder):
         *,
         shapes: decoder_lib.Shapes,
         adapter: Adapter | None = None,
-        is_spread: bool = False,
+        is_sharded: bool = False,
     ) -> None:
-        """Copies the weights to each device that does not hold them, or spreads them.
+        """Copies the weights to each device that does not hold them, or shards them.
 
         Args:
             architecture: The numbers of the model.
@@ -60,7 +60,7 @@ class TransformerDecoder(decoder_lib.Decoder):
                 number of local devices.
             adapter: Low-rank factors that are added to the matrices, or a difference that is added to all
                 weights, in float32; None for none.
-            is_spread: True if each device holds a share of the weights: see `spread.py`.
+            is_sharded: True if each device holds a shard of the weights: see `sharded.py`.
         """
         devices = jax.local_devices()
         if shapes.micro_batch_size % len(devices):
@@ -73,23 +73,23 @@ class TransformerDecoder(decoder_lib.Decoder):
         self._architecture = architecture
         is_processor = devices[0].platform == 'cpu'
         self._lengths = _LENGTHS if is_processor else (1,)
-        # Rows of all devices meet where these share the weights.
+        # Rows of all devices meet where the weights are sharded.
         self._piece_tokens = (_PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS) // (
-            len(devices) if is_spread else 1
+            len(devices) if is_sharded else 1
         )
-        self._is_spread = is_spread
+        self._is_sharded = is_sharded
         self._by_row = on_all_devices(jax.sharding.PartitionSpec(ROWS))
         everywhere = jax.sharding.PartitionSpec()
-        specs = spread.specs(architecture, len(devices)) if is_spread else everywhere
+        specs = sharded.specs(architecture, len(devices)) if is_sharded else everywhere
         self.weights = jax.device_put(weights, on_all_devices(specs))
         if adapter is not None:
             # A difference is added weight after weight: it need not lie there whole.
             placed: Any = adapter
             if not isinstance(adapter, Weights):
-                of_factors = spread.specs_of_factors(adapter) if is_spread else everywhere
+                of_factors = sharded.specs_of_factors(adapter) if is_sharded else everywhere
                 placed = jax.device_put(adapter, on_all_devices(of_factors))
             self.weights = adapt(self.weights, placed)
-        # Shares of the weights, for `jax.shard_map`.
+        # Shards of the weights, for `jax.shard_map`.
         self._specs = jax.tree.map(lambda weight: weight.sharding.spec, self.weights)
         self._prefill = jax.jit(self._prefill_micro_batch)
 
@@ -121,7 +121,7 @@ class TransformerDecoder(decoder_lib.Decoder):
                 lengths,
                 example_slots=self.shapes.example_slots,
                 piece_tokens=self._piece_tokens,
-                is_spread=self._is_spread,
+                is_sharded=self._is_sharded,
             )
 
         # Each device takes its own rows piece by piece.
@@ -150,10 +150,10 @@ class TransformerDecoder(decoder_lib.Decoder):
                 offset,
                 example_slots=self.shapes.example_slots,
                 lengths=self._lengths,
-                is_spread=self._is_spread,
+                is_sharded=self._is_sharded,
             )
 
-        if self._is_spread:
+        if self._is_sharded:
             by_row, everywhere = self._by_row.spec, jax.sharding.PartitionSpec()
             of_tokens, of_offset = (by_row if n else everywhere for n in (tokens.ndim - 1, jnp.ndim(offset)))
             of_rows = self._on_each(of_rows, (self._specs, by_row, of_tokens, everywhere, of_offset), by_row)
@@ -162,7 +162,7 @@ class TransformerDecoder(decoder_lib.Decoder):
         return states, caches
 
     def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
-        if not self._is_spread:
+        if not self._is_sharded:
             return forward.logits(self._architecture, weights, states, columns)
         everywhere, of_table = jax.sharding.PartitionSpec(), self._by_row.spec
         if columns is None:
@@ -183,7 +183,7 @@ class TransformerDecoder(decoder_lib.Decoder):
 
     def _some_logits(self, table: Any, states: Any, columns: Any) -> Any:
         """Logits of some columns on every device, where each computes those of tokens that it holds."""
-        of_held = forward.logits_of(self._architecture, spread.held(table, columns), states)
+        of_held = forward.logits_of(self._architecture, sharded.held(table, columns), states)
         return jax.lax.psum(of_held, ROWS)  # zeros for the others
 
     def _check_memory(self, rows: int) -> None:

@@ -64,16 +64,18 @@ class TransformerFamily(family.Family):
         import jax
         import jax.numpy as jnp
 
-        from models.decoders.transformer import spread
+        from models.decoders.transformer import sharded
         from models.decoders.transformer.checkpoint import Place
         from models.decoders.transformer.decoder import TransformerDecoder, on_all_devices
 
         architecture, devices = self.models[model], jax.local_devices()
         size = architecture.num_parameters * jnp.dtype(dtype).itemsize
-        is_spread = device.spreads(size, len(devices), devices[0].memory_stats())
-        specs: Any = spread.specs(architecture, len(devices)) if is_spread else jax.sharding.PartitionSpec()
+        is_sharded = device.shards_weights(size, len(devices), devices[0].memory_stats())
+        specs: Any = sharded.specs(architecture, len(devices)) if is_sharded else jax.sharding.PartitionSpec()
         weights = self._on_devices(model, checkpoint, Place(dtype, on_all_devices(specs)))
-        return TransformerDecoder(architecture, weights, shapes=shapes, adapter=adapter, is_spread=is_spread)
+        return TransformerDecoder(
+            architecture, weights, shapes=shapes, adapter=adapter, is_sharded=is_sharded
+        )
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
         from models.decoders.transformer.weights import adapter_shapes

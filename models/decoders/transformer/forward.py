@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from etils import epy
 
-from models.decoders.transformer import spread
+from models.decoders.transformer import sharded
 from models.decoders.transformer.architecture import Architecture, AttentionType
 from models.decoders.transformer.layer import (
     KeysValues,
@@ -62,7 +62,7 @@ def read_prompts(
     *,
     example_slots: int,
     piece_tokens: int,
-    is_spread: bool = False,
+    is_sharded: bool = False,
 ) -> tuple[jax.Array, Cache]:
     """Runs prompts through the model, some rows at a time.
 
@@ -73,7 +73,7 @@ def read_prompts(
         lengths: `[m]` int32, 1 to P.
         example_slots: T.
         piece_tokens: Tokens of the rows that go through all layers together, roughly.
-        is_spread: True if the weights are spread over the devices: see `spread.py`.
+        is_sharded: True if the weights are sharded over the devices: see `sharded.py`.
 
     Returns:
         States `[m D]` float32 after each prompt, and the cache.
@@ -92,7 +92,7 @@ def read_prompts(
         return jax.tree.map(
             lambda array, new: jax.lax.dynamic_update_slice(array, new, (first, *[0] * (array.ndim - 1))),
             carry,
-            _read(a, weights, *piece, is_spread=is_spread),
+            _read(a, weights, *piece, is_sharded=is_sharded),
         )
 
     empty = jnp.zeros((rows, a.num_kv_heads, prompt_slots + example_slots, a.head_dim), dtype)
@@ -102,10 +102,10 @@ def read_prompts(
 
 
 def _read(
-    a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array, *, is_spread: bool
+    a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array, *, is_sharded: bool
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
-    x, kept = read_all(a, weights, tokens, is_spread=is_spread)
+    x, kept = read_all(a, weights, tokens, is_sharded=is_sharded)
     last = x[jnp.arange(len(lengths)), lengths - 1]
     return normed(a, last, weights.final_norm), kept
 
@@ -116,12 +116,12 @@ def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> j
 
 
 def read_all(
-    a: Architecture, weights: Weights, tokens: jax.Array, *, is_spread: bool = False
+    a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """The output of the last layer `[m P D]`, and the keys and values of all slots."""
     slots = jnp.arange(tokens.shape[1])
-    x = embedded(a, weights, tokens, is_spread=is_spread)
-    multiply = spread.multiply if is_spread else None
+    x = embedded(a, weights, tokens, is_sharded=is_sharded)
+    multiply = sharded.multiply if is_sharded else None
     kept = []
     for kind, layer in zip(a.attention_types, weights.layers, strict=True):
         x, keys_values = through_layer(a, kind, layer, x, slots, to_itself(a, kind, slots), multiply)
@@ -156,7 +156,7 @@ def append(
     *,
     example_slots: int,
     lengths: Sequence[int] = (),
-    is_spread: bool = False,
+    is_sharded: bool = False,
 ) -> tuple[jax.Array, Cache]:
     """Appends tokens to every row: the same ones, or each row's own.
 
@@ -172,7 +172,7 @@ def append(
         example_slots: T.
         lengths: Numbers of tokens that have a program of their own, beside the one for R; the smallest one
             that is at least `count` is used.
-        is_spread: True if the weights are spread over the devices: see `spread.py`.
+        is_sharded: True if the weights are sharded over the devices: see `sharded.py`.
 
     Returns:
         The states `[m D]` float32 after the last token, and the cache with the tokens in it.
@@ -188,7 +188,7 @@ def append(
             count,
             offset,
             example_slots=example_slots,
-            is_spread=is_spread,
+            is_sharded=is_sharded,
         )
 
     of_lengths = [*sorted(length for length in set(lengths) if length < most), most]
@@ -213,7 +213,7 @@ def _append(
     offset: jax.Array,
     *,
     example_slots: int,
-    is_spread: bool,
+    is_sharded: bool,
 ) -> tuple[jax.Array, Cache]:
     """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and the cache with all q.
 
@@ -229,8 +229,8 @@ def _append(
         kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first)
         for kind in dict.fromkeys(a.attention_types)
     }
-    x = jnp.broadcast_to(embedded(a, weights, tokens, is_spread=is_spread), (rows, appended, a.embed_dim))
-    multiply = spread.multiply if is_spread else None
+    x = jnp.broadcast_to(embedded(a, weights, tokens, is_sharded=is_sharded), (rows, appended, a.embed_dim))
+    multiply = sharded.multiply if is_sharded else None
     layers = []
     for kind, layer, before in zip(a.attention_types, weights.layers, cache.layers, strict=True):
 
@@ -312,10 +312,10 @@ def logits_of(architecture: Architecture, table: jax.Array, states: jax.Array) -
     return raw if cap is None else jnp.tanh(raw / cap) * cap
 
 
-def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_spread: bool = False) -> jax.Array:
+def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False) -> jax.Array:
     """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
     table = weights.embedding
-    x = (spread.embeddings(table, tokens) if is_spread else table[tokens]).astype(jnp.float32)
+    x = (sharded.embeddings(table, tokens) if is_sharded else table[tokens]).astype(jnp.float32)
     if not a.scales_embedding:
         return x
     factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(table.dtype)

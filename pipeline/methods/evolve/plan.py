@@ -178,7 +178,7 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 def needed_memory(run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the texts of a batch take at the least.
 
-    Devices share the weights that sample, and none that embed.
+    Weights that sample may be sharded over the devices; those that embed are not.
     """
     settings, item_bytes = run.method, ITEM_BYTES[dtype]
     embeds = settings.embedder == 'decoder'

@@ -277,7 +277,7 @@ def standing(units: float, epsilon: float | None, labels: int) -> Standing:
 def needed_memory(run: PredictionRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
 
-    Devices share the weights where they must: see `models.decoders.device.spreads`.
+    Weights are sharded over the devices where they must be: see `models.decoders.device.shards_weights`.
     """
     settings, sizes, item_bytes = run.method, run.method.model_sizes, ITEM_BYTES[dtype]
     slots = settings.max_prompt_tokens + settings.max_example_tokens

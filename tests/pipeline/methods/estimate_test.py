@@ -106,6 +106,9 @@ def test_a_plan_says_what_the_first_batch_waited_for_the_compiler(folder: pathli
     path.write_text('{"programs": 0, "seconds": 1.0}')
     done = in_this_process(*ARGUMENTS, *BATCH)
     assert done.returncode == 2 and 'which is damaged. Remove it' in ' '.join(done.stderr.split())
+    speed.forget()
+    compiled(2, 20.0)
+    assert 'Compiling about 40 seconds for 2 programs' in shown(*ARGUMENTS, *BATCH)
 
 
 def test_work_that_no_run_has_done_is_not_known() -> None:

@@ -1,8 +1,8 @@
-"""Weights that are spread over the local devices, for a model too large for a copy on each.
+"""Weights that are sharded over the local devices, of a model too large for a copy on each.
 
 A device holds some outputs of every matrix, and some rows of the tables. It keeps its own rows of a
 micro-batch, and for a product all rows meet on every device. So every output is summed over all inputs by one
-device, as it is where each has a copy, and in float32 a batch's tokens are the same ones.
+device, as it is where each has a copy, and numbers are those of copies to float32's rounding.
 
 The functions below run within `jax.shard_map` over `ROWS`; n is the number of devices.
 """
@@ -18,13 +18,13 @@ from models.decoders.transformer.architecture import Architecture
 from models.decoders.transformer.layer import matmul
 from models.decoders.transformer.weights import Adapted, LowRank, Weights, tree
 
-# The mesh axis along which rows of a micro-batch are spread over the local devices, and weights may be.
+# The mesh axis along which rows of a micro-batch lie on the local devices, and shards of weights.
 ROWS = 'rows'
 _EVERYWHERE, _BY_OUTPUT = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, ROWS)
 
 
 def specs(architecture: Architecture, devices: int) -> Weights:
-    """Shares of each weight: of matrices by outputs, of tables by rows; norms lie on every device.
+    """Shards of each weight: of matrices by outputs, of tables by rows; norms lie on every device.
 
     Raises:
         ValueError: A weight cannot be cut into equal parts.
@@ -36,7 +36,7 @@ def specs(architecture: Architecture, devices: int) -> Weights:
         is_table = field in ('embedding', 'output')
         if (shape[0] if is_table else shape[1]) % devices:
             raise ValueError(
-                f'Expected devices that can share the weights, got devices={devices} for {field} of '
+                f'Expected devices that weights can be sharded over, got devices={devices} for {field} of '
                 f'shape={shape}. Let the process see 2, 4 or 8 of them.'
             )
         return jax.sharding.PartitionSpec(ROWS) if is_table else _BY_OUTPUT
@@ -45,7 +45,7 @@ def specs(architecture: Architecture, devices: int) -> Weights:
 
 
 def specs_of_factors(factors: Any) -> Any:
-    """Shares of an adapter's low-rank factors: those that outputs come of are spread like their matrices."""
+    """Shards of an adapter's low-rank factors: those that outputs come of lie with their matrices."""
 
     def of_matrix(_: LowRank) -> LowRank:
         return LowRank(down=_EVERYWHERE, up=_BY_OUTPUT)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Weights that devices share: batches and sampled texts are those of a copy on each, in float32."""
+"""Weights that are sharded: batches and sampled texts are those of a copy on each, in float32."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ import pytest
 
 from models.decoders import decoder as decoder_lib
 from models.decoders import device
-from models.decoders.transformer import spread
+from models.decoders.transformer import sharded
 from models.decoders.transformer.decoder import TransformerDecoder
 from models.decoders.transformer.weights import adapter_shapes, tree
 from models.privacy.randomness import RunKey
@@ -36,7 +36,7 @@ OF_BOTH = (
 )  # fmt: skip
 
 
-def logits(*, is_spread: bool) -> list[np.ndarray]:
+def logits(*, is_sharded: bool) -> list[np.ndarray]:
     """Logits of all columns and of some, with low-rank factors: after prompts, and after a token."""
     rng = np.random.default_rng(1)
 
@@ -46,7 +46,7 @@ def logits(*, is_spread: bool) -> list[np.ndarray]:
     weights = tree(UNTIED, lambda field, index, shape: draw(shape, 0.3))
     factors = jax.tree.map(lambda leaf: draw(leaf.shape, 0.1), adapter_shapes(UNTIED, 3))
     shapes = decoder_lib.Shapes(max_prompt_tokens=9, max_example_tokens=4, micro_batch_size=16)
-    model = TransformerDecoder(UNTIED, weights, shapes=shapes, adapter=factors, is_spread=is_spread)
+    model = TransformerDecoder(UNTIED, weights, shapes=shapes, adapter=factors, is_sharded=is_sharded)
     lengths = [1, 9, *range(2, 9), *range(1, 8)]
     states, cache = model.prefill([rng.integers(0, 96, length).astype(np.int32) for length in lengths])
     tokens, columns = jnp.arange(16, dtype=jnp.int32)[:, None], jnp.asarray([95, 3, 40, 0])
@@ -58,9 +58,9 @@ def logits(*, is_spread: bool) -> list[np.ndarray]:
     return [np.asarray(array) for array in found]
 
 
-def compute(*, is_spread: bool) -> dict[str, Any]:
+def compute(*, is_sharded: bool) -> dict[str, Any]:
     """Everything that is compared, and the bytes of a matrix that each device holds."""
-    device.spreads = lambda *_: is_spread  # type: ignore[assignment]
+    device.shards_weights = lambda *_: is_sharded  # type: ignore[assignment]
     generator = assembly_test.SETTINGS.build()
     given = {field: getattr(assembly_test.SETTINGS, field) for field in OF_BOTH}
     source = DecoderSource(SamplerSettings(**given, max_example_tokens=8))
@@ -69,16 +69,16 @@ def compute(*, is_spread: bool) -> dict[str, Any]:
     return {
         'batch': generator.generate(assembly_test.BATCH, RunKey(SECRET)).examples,
         'texts': source.sample(requests, RunKey(SECRET)),
-        'logits': logits(is_spread=is_spread),
+        'logits': logits(is_sharded=is_sharded),
         'bytes': {shard.data.nbytes for shard in matrix.addressable_shards},
     }
 
 
 @pytest.mark.run
-def test_devices_that_share_weights_decode_what_copies_decode(tmp_path: pathlib.Path) -> None:
+def test_sharded_weights_decode_what_copies_decode(tmp_path: pathlib.Path) -> None:
     code = (
         f'import pickle, sys; from {__name__} import *; assert len(jax.local_devices()) == DEVICES; '
-        'found = [compute(is_spread=is_spread) for is_spread in (False, True)]; '
+        'found = [compute(is_sharded=is_sharded) for is_sharded in (False, True)]; '
         "pickle.dump(found, open(sys.argv[1], 'wb'))"
     )
     subprocess.run(
@@ -90,27 +90,27 @@ def test_devices_that_share_weights_decode_what_copies_decode(tmp_path: pathlib.
             'NPROC': '64',
         },
     )  # fmt: skip
-    copies, shares = pickle.loads((tmp_path / 'found').read_bytes())
-    assert shares['batch'] == copies['batch'] and shares['batch']
-    assert shares['texts'] == copies['texts'] and len({text.text for text in shares['texts'] if text}) > 5
-    for of_shares, of_copies in zip(shares['logits'], copies['logits'], strict=True):
-        np.testing.assert_allclose(of_shares, of_copies, atol=1e-5)
+    copies, shards = pickle.loads((tmp_path / 'found').read_bytes())
+    assert shards['batch'] == copies['batch'] and shards['batch']
+    assert shards['texts'] == copies['texts'] and len({text.text for text in shards['texts'] if text}) > 5
+    for of_shards, of_copies in zip(shards['logits'], copies['logits'], strict=True):
+        np.testing.assert_allclose(of_shards, of_copies, atol=1e-5)
         assert len({row.tobytes() for row in of_copies}) == len(of_copies)
-    (whole,), (share,) = copies['bytes'], shares['bytes']
-    assert whole == DEVICES * share
+    (whole,), (shard,) = copies['bytes'], shards['bytes']
+    assert whole == DEVICES * shard
 
 
 @pytest.mark.parametrize(
     ('size', 'devices', 'limit', 'expected'),
     [(50, 8, 105, False), (54, 8, 105, True), (54, 1, 105, False), (54, 8, None, False)],
 )
-def test_weights_are_shared_where_a_copy_takes_more_than_half_of_a_device(
+def test_weights_are_sharded_where_a_copy_takes_more_than_half_of_a_device(
     size: int, devices: int, limit: int | None, expected: bool
 ) -> None:
     stats = None if limit is None else {'bytes_limit': limit * GIB}
-    assert device.spreads(size * GIB, devices, stats) is expected
+    assert device.shards_weights(size * GIB, devices, stats) is expected
 
 
-def test_devices_that_cannot_share_evenly_are_refused_by_name() -> None:
+def test_devices_that_weights_cannot_be_cut_for_are_refused() -> None:
     with pytest.raises(ValueError, match=r'devices=5 for embedding of shape=\(96, 32\)'):
-        spread.specs(UNTIED, 5)
+        sharded.specs(UNTIED, 5)
