@@ -28,6 +28,7 @@ from transforms.run_files import ERRORS_FOLDER, RUN, RUN_KEY
 TEMPORARY_SUFFIX = '.tmp'
 # Beam would choose a codec by the name of a file; here bytes are written and read as they are.
 _PLAIN = CompressionTypes.UNCOMPRESSED
+_BYTES = 'application/octet-stream'
 
 
 def is_local(path: str) -> bool:
@@ -115,15 +116,33 @@ def _write_gcs(path: str, data: bytes) -> None:
     # Here and not at the top: it comes with an extra of Beam, for gs:// paths alone.
     from google.api_core.exceptions import PreconditionFailed
 
-    bucket, _, name = path.removeprefix('gs://').partition('/')
-    # Beam's rename copies, and so replaces a file; an upload appears at once, at its end. The client is
-    # Beam's, with the credentials of the job's options.
-    files: Any = FileSystems.get_filesystem(path)
-    client = files._gcsIO().client
-    blob = client.bucket(bucket).blob(name)
     with contextlib.suppress(PreconditionFailed):
         # Generation 0 is an object that does not exist.
-        blob.upload_from_string(data, content_type='application/octet-stream', if_generation_match=0)
+        _blob(path).upload_from_string(data, content_type=_BYTES, if_generation_match=0)
+
+
+def _blob(path: str) -> Any:
+    """An object of Google Cloud Storage, whose upload appears at once, at its end.
+
+    Beam's rename copies, and so replaces a file. The client is Beam's, with the credentials of the job's
+    options.
+    """
+    bucket, _, name = path.removeprefix('gs://').partition('/')
+    files: Any = FileSystems.get_filesystem(path)
+    return files._gcsIO().client.bucket(bucket).blob(name)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Writes a file that may be written again by the same writer, whole or not at all."""
+    if is_local(path):
+        temporary = pathlib.Path(f'{path}{TEMPORARY_SUFFIX}')
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    elif FileSystems.get_scheme(path) == 'gs':
+        _blob(path).upload_from_string(data, content_type=_BYTES)
+    else:
+        with FileSystems.create(path, compression_type=_PLAIN) as file:
+            file.write(data)
 
 
 def read_file(path: str) -> bytes:

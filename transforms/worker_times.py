@@ -1,16 +1,14 @@
 """Times of workers, by activity -> files of the work directory, for the curator alone."""
 
 import contextlib
-import pathlib
 import time
 from collections.abc import Iterator
 
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from models import speed
 from models.privacy.report import WorkerTime
-from transforms.durable import TEMPORARY_SUFFIX, is_local, list_files, read_file
+from transforms.durable import is_local, list_files, read_file, replace_file
 from transforms.run_files import WORKERS_FOLDER
 
 # Object stores take one new version of an object a second.
@@ -34,17 +32,10 @@ def timed(activity: speed.Activity, work_dir: str) -> Iterator[None]:
 def _write(work_dir: str) -> None:
     global _written
     path = FileSystems.join(work_dir, WORKERS_FOLDER, f'{speed.worker_name()}.json')
-    is_here, now = is_local(path), time.monotonic()
-    if not is_here and now < _written + _SECONDS_BETWEEN_REMOTE_WRITES:
+    now = time.monotonic()
+    if not is_local(path) and now < _written + _SECONDS_BETWEEN_REMOTE_WRITES:
         return
-    data = speed.worker_time().to_json().encode()
-    if is_here:
-        temporary = pathlib.Path(f'{path}{TEMPORARY_SUFFIX}')
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    else:
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(data)
+    replace_file(path, speed.worker_time().to_json().encode())
     _written = now
 
 

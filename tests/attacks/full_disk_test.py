@@ -26,7 +26,7 @@ from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
 from tests.models.finetuning import tiny
-from tests.samples import SECRET
+from tests.samples import SECRET, without_times
 from transforms import durable
 from transforms.evolve import sample
 
@@ -164,7 +164,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
         str(path.relative_to(folder)): path.read_bytes()
         for top in (folder / 'out', folder / 'out.curator')
         for path in top.rglob('*')
-        if path.is_file() and path.suffix != '.tmp' and path.parent.name != 'errors'
+        if path.is_file() and path.suffix != '.tmp' and path.parent.name not in ('errors', 'workers')
     }
 
 
@@ -180,9 +180,9 @@ def attempt(run: JobConfig, folder: pathlib.Path, room: float) -> tuple[BaseExce
 
 
 def comparable(found: dict[str, bytes], folder: pathlib.Path) -> dict[str, bytes]:
-    """Contents without the folder's own path."""
+    """Contents without the folder's own path, and without the time that a run took."""
     return {
-        name: data.replace(str(folder).encode(), b'FOLDER')
+        name: without_times(name, data).replace(str(folder).encode(), b'FOLDER')
         for name, data in found.items()
         if name != 'out.curator/run.json'
     }

@@ -751,7 +751,7 @@ def test_a_broken_ledger_is_caught(
         # By the sum by hand, or by the ledger itself, which holds charges against its log. Two clients at
         # once need not do the same again: Hypothesis then calls what it found flaky.
         with pytest.raises((AssertionError, ValueError, FlakyFailure)) as caught:
-            attack(new_place, examples=60, steps=30, finds=True)
+            attack(new_place, examples=200, steps=30, finds=True)
     raised = caught.value
     for found in raised.exceptions if isinstance(raised, FlakyFailure) else [raised]:
         assert isinstance(found, AssertionError) or 'Somebody edited it' in str(found)
