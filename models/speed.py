@@ -12,9 +12,10 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from models.privacy.report import WorkerTime
+if TYPE_CHECKING:
+    from models.privacy.report import WorkerTime
 
 Work = Literal['decoding', 'training']
 # Activities that are measured beside compiling; the rest of the time is waiting.
@@ -129,8 +130,11 @@ def worker_name() -> str:
     return _name
 
 
-def worker_time() -> WorkerTime:
+def worker_time() -> 'WorkerTime':
     """Time of this process by activity, since it began or since `forget`."""
+    # Here: decoders note their speed, and need no report.
+    from models.privacy.report import WorkerTime
+
     kinds = ('loading', 'compiling', 'training', 'embedding', 'decoding')
     spent = {f'{kind}_seconds': max(0.0, _spent.get(kind, 0.0)) for kind in kinds}
     elapsed = time.monotonic() - _begun

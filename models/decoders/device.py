@@ -1,4 +1,4 @@
-"""The machine's device: its platform, its memory, and the number type that it computes fastest in."""
+"""The machine's device: its platform, and the number type that it computes fastest in."""
 
 import functools
 import importlib.metadata
@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 Dtype = Literal['float32', 'bfloat16']
 RequestedDtype = Literal['auto', 'float32', 'bfloat16']
@@ -44,7 +44,7 @@ def platform_here() -> str:
     """
     if not has_plugin():
         return 'cpu'
-    done = _ask('import jax; print(jax.local_devices()[0].platform)')
+    done = ask('import jax; print(jax.local_devices()[0].platform)')
     if done.returncode or not done.stdout.split():
         raise RuntimeError(
             f'Expected JAX to name its devices, got exit code {done.returncode}. Give --dtype.'
@@ -70,28 +70,6 @@ def warn_of_processor(platform: str) -> None:
         )
 
 
-class Memory(NamedTuple):
-    """The memory that a program may use.
-
-    Attributes:
-        bytes: Bytes of each device; for a processor, the memory of the host that is available now.
-        devices: Number of devices; each holds the weights, or a shard of large ones (`shards_weights`), and
-            a share of a batch's rows.
-    """
-
-    bytes: int
-    devices: int
-
-
-def memory_here() -> Memory | None:
-    """The memory of the device, without taking any; None where JAX cannot tell."""
-    if platform_here() == 'cpu':
-        import psutil
-
-        return Memory(psutil.virtual_memory().available, 1)
-    return _accelerator_memory()
-
-
 def shards_weights(weights_bytes: int, devices: int, stats: Mapping[str, int] | None) -> bool:
     """True if a decoder's weights are sharded over devices, False if each device holds a copy.
 
@@ -106,16 +84,8 @@ def shards_weights(weights_bytes: int, devices: int, stats: Mapping[str, int] | 
     return devices > 1 and limit is not None and weights_bytes > limit / 2
 
 
-@functools.cache
-def _accelerator_memory() -> Memory | None:
-    done = _ask(
-        "import jax; found = jax.local_devices(); print(found[0].memory_stats()['bytes_limit'], len(found))"
-    )
-    return None if done.returncode else Memory(*map(int, done.stdout.split()[-2:]))
-
-
-def _ask(question: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in another process."""
+def ask(question: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in another process, which may load JAX."""
     return subprocess.run([sys.executable, '-c', question], capture_output=True, text=True, check=False)
 
 

@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 
-from models.decoders import device
+from models.decoders import device_memory
 from pipeline import methods
 from pipeline.methods.solved import Run
 from pipeline.settings.model import Model
@@ -48,7 +48,7 @@ def needed_disk(run: Run) -> int:
 
 
 def _check_memory(run: Run) -> None:
-    available = device.memory_here()
+    available = device_memory.memory_here()
     settings = run.method
     if available is None or not isinstance(settings, Model):
         return  # the decoder looks again, before its first token

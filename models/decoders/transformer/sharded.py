@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from models.decoders.transformer.architecture import Architecture
 from models.decoders.transformer.layer import matmul
 from models.decoders.transformer.weights import Adapted, LowRank, Weights, tree
 
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
 # The mesh axis along which rows of a micro-batch lie on the local devices, and shards of weights.
 ROWS = 'rows'
-_EVERYWHERE, _BY_OUTPUT = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, ROWS)
 
 
 def specs(architecture: Architecture, devices: int) -> Weights:
@@ -32,14 +34,14 @@ def specs(architecture: Architecture, devices: int) -> Weights:
 
     def of_weight(field: str, _: int, shape: tuple[int, ...]) -> jax.sharding.PartitionSpec:
         if len(shape) == 1:
-            return _EVERYWHERE
+            return jax.sharding.PartitionSpec()
         is_table = field in ('embedding', 'output')
         if (shape[0] if is_table else shape[1]) % devices:
             raise ValueError(
                 f'Expected devices that weights can be sharded over, got devices={devices} for {field} of '
                 f'shape={shape}. Let the process see 2, 4 or 8 of them.'
             )
-        return jax.sharding.PartitionSpec(ROWS) if is_table else _BY_OUTPUT
+        return jax.sharding.PartitionSpec(ROWS) if is_table else _by_output()
 
     return tree(architecture, of_weight)
 
@@ -48,9 +50,13 @@ def specs_of_factors(factors: Any) -> Any:
     """Shards of an adapter's low-rank factors: those that outputs come of lie with their matrices."""
 
     def of_matrix(_: LowRank) -> LowRank:
-        return LowRank(down=_EVERYWHERE, up=_BY_OUTPUT)  # type: ignore[arg-type]
+        return LowRank(down=jax.sharding.PartitionSpec(), up=_by_output())  # type: ignore[arg-type]
 
     return jax.tree.map(of_matrix, factors, is_leaf=lambda leaf: isinstance(leaf, LowRank))
+
+
+def _by_output() -> jax.sharding.PartitionSpec:
+    return jax.sharding.PartitionSpec(None, ROWS)
 
 
 def multiply(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 import psutil
 import pytest
 
-from models.decoders import device
+from models.decoders import device, device_memory
 
 EPYC = 'processor : 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu sse2 avx2 avx512f avx512_bf16 avx512_vnni\n'
 OLD = (
@@ -46,21 +46,23 @@ def test_with_a_plugin_jax_is_asked_in_another_process(monkeypatch: pytest.Monke
 
 def test_memory_of_a_processor_is_the_hosts() -> None:
     device.platform_here.cache_clear()
-    found = device.memory_here()
+    found = device_memory.memory_here()
     assert found is not None and found.devices == 1
     assert 0 < found.bytes <= psutil.virtual_memory().total
 
 
-@pytest.mark.parametrize(('answer', 'memory'), [('chatter\n1024 8\n', device.Memory(1024, 8)), (None, None)])
+@pytest.mark.parametrize(
+    ('answer', 'memory'), [('chatter\n1024 8\n', device_memory.Memory(1024, 8)), (None, None)]
+)
 def test_memory_of_accelerators_is_what_another_process_is_told(
-    monkeypatch: pytest.MonkeyPatch, answer: str | None, memory: device.Memory | None
+    monkeypatch: pytest.MonkeyPatch, answer: str | None, memory: device_memory.Memory | None
 ) -> None:
     done = subprocess.CompletedProcess('', int(answer is None), answer or '')
     monkeypatch.setattr(device, 'platform_here', lambda: 'gpu')
-    monkeypatch.setattr(device, '_ask', lambda _: done)
-    device._accelerator_memory.cache_clear()
-    assert device.memory_here() == memory
-    device._accelerator_memory.cache_clear()
+    monkeypatch.setattr(device, 'ask', lambda _: done)
+    device_memory._accelerator_memory.cache_clear()
+    assert device_memory.memory_here() == memory
+    device_memory._accelerator_memory.cache_clear()
 
 
 def test_a_card_that_jax_does_not_find_is_said_once(

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from models.decoders import device
+from models.decoders import device_memory
 from models.decoders.gemma import architectures
 from pipeline import methods
 from pipeline.asked.config import job_config
@@ -171,7 +171,7 @@ def test_needed_disk_grows_with_the_tokens_that_public_numbers_promise() -> None
 def test_workers_elsewhere_are_not_judged_by_this_machine(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, 'memory_here', lambda: device.Memory(1, 1))
+    monkeypatch.setattr(device_memory, 'memory_here', lambda: device_memory.Memory(1, 1))
     at = str(tmp_path / 'out')
     resources.check(methods.solve(config(output=at, runner='FlinkRunner'), launch=True))
     with pytest.raises(ValueError, match='Expected at least .* of memory'):
