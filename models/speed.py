@@ -2,7 +2,7 @@
 
 A plan of a later run takes the speed from there (`pipeline/methods/estimate.py`): seconds of one token,
 whatever text it is of, say nothing of how many records there are, or of how long these are. What the time
-went to is the curator's (METHOD 8): it grows with the records.
+went to is the curator's (METHOD 8): it grows with the records, and so does what was compiled.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from models.privacy.report import WorkerTime
@@ -21,34 +21,24 @@ Work = Literal['decoding', 'training']
 # Activities that are measured beside compiling; the rest of the time is waiting.
 Activity = Literal['loading', 'training', 'embedding', 'decoding']
 
-
-class Compiled(NamedTuple):
-    """Programs of a process, and the seconds that they took to compile."""
-
-    programs: int
-    seconds: float
-
-
 # Seconds of a token in each piece of work, and tokens of all pieces.
 _seconds: dict[Work, list[float]] = {}
 _tokens: dict[Work, int] = {}
 _spent: dict[str, float] = {}
-_first: Compiled | None = None
 _begun = time.monotonic()
 _name = uuid.uuid4().hex
 _listens = False
 
 # A program is lowered, and then compiled or read from where an earlier process kept it.
 _COMPILING = ('/jax/core/compile/jaxpr_to_mlir_module_duration', '/jax/core/compile/backend_compile_duration')
-_READING = '/jax/compilation_cache/cache_retrieval_time_sec'
 
 
 def forget() -> None:
     """Begins anew: a run in this process."""
-    global _begun, _name, _first
+    global _begun, _name
     for kept in (_seconds, _tokens, _spent):
         kept.clear()
-    _begun, _name, _first = time.monotonic(), uuid.uuid4().hex, None
+    _begun, _name = time.monotonic(), uuid.uuid4().hex
 
 
 def note(work: Work, tokens: int, seconds: float) -> None:
@@ -59,10 +49,7 @@ def note(work: Work, tokens: int, seconds: float) -> None:
         tokens: Tokens of all rows together; a piece of none is left out.
         seconds: Its duration.
     """
-    global _first
     if tokens:
-        if work not in _seconds:
-            _first = Compiled(int(_spent.get('programs', 0)), _spent.get('compiling', 0.0))
         _seconds.setdefault(work, []).append(seconds / tokens)
         _tokens[work] = _tokens.get(work, 0) + tokens
 
@@ -107,22 +94,10 @@ def _heard(event: str, duration_secs: float, **_: Any) -> None:
         _add('compiling', duration_secs)
     if event == _COMPILING[-1]:
         _add('programs', 1)
-    if event == _READING:
-        _add('read', 1)
 
 
 def _add(name: str, amount: float) -> None:
     _spent[name] = _spent.get(name, 0.0) + amount
-
-
-def compiled() -> Compiled | None:
-    """Programs that the first piece of each kind of work waited for; later ones may need more.
-
-    None without work, and where most programs were read from where an earlier process kept them.
-    """
-    if _first is None or not _first.programs or 2 * _spent.get('read', 0) > _first.programs:
-        return None
-    return Compiled(_first.programs, float(f'{_first.seconds:.1g}'))
 
 
 def worker_name() -> str:

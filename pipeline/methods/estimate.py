@@ -1,12 +1,10 @@
 """The time of a run: its tokens, times the seconds of a token in an earlier run on this machine.
 
 A run that ends here leaves the seconds of a token in the user's cache folder (`models/cache.py`), a file for
-each kind of work, model, type of weights and processor; those of compiling, where no earlier run's programs
-were read; and nothing else of the run (METHOD 8). Nothing is measured for an estimate. JAX is not imported
-for one: a plan answers at once.
+each kind of work, model, type of weights and processor, and nothing else of the run (METHOD 8). Nothing is
+measured for an estimate. JAX is not imported for one: a plan answers at once.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -31,18 +29,10 @@ class Speed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiling:
-    """Programs of an earlier run's first batch or step, and the seconds that it waited for the compiler."""
-
-    programs: int
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Time and memory of a run on this machine. All fields are public.
 
-    Loading the model, reading and embedding records come on top.
+    Loading the model, compiling, reading and embedding records come on top.
 
     Attributes:
         model: The model's name.
@@ -51,8 +41,6 @@ class Estimate:
         training_hours: 0 without training; None where no run here has trained the model.
         decoding_hours: 0 without decoding; None where no run here has decoded with it.
         memory_bytes: Bytes that weights and the texts of one batch take, at the least.
-        programs: Programs that the earlier run compiled; None where none is known.
-        compiling_seconds: Seconds that this took, once: they are kept for later runs.
     """
 
     model: str
@@ -61,8 +49,6 @@ class Estimate:
     training_hours: float | None
     decoding_hours: float | None
     memory_bytes: int
-    programs: int | None = None
-    compiling_seconds: float | None = None
 
     @property
     def hours(self) -> float | None:
@@ -88,19 +74,13 @@ class Estimate:
                 rows.append((name, f'about {duration(hours)}'))
         if self.device is not None:
             rows.append(('', f'as fast as an earlier run of {of_model} on this machine ({self.device})'))
-        if self.compiling_seconds is not None:
-            took = duration(self.compiling_seconds / 3600)
-            rows.append(('Compiling', f'about {took} for {self.programs} programs, once'))
         if self.memory_bytes:
             rows.append(('Memory', f'{memory(self.memory_bytes)} at the least'))
         return rows
 
 
-def estimated(
-    model: str, dtype: Dtype, method: str, tokens: Mapping[Work, int], memory_bytes: int
-) -> Estimate:
+def estimated(model: str, dtype: Dtype, tokens: Mapping[Work, int], memory_bytes: int) -> Estimate:
     """Time and memory of a run on this machine."""
-    compiling = _known(Compiling, file_of(model, dtype, f'compiling {method}'))
     known = {work: known_speed(model, dtype, work) for work in tokens}
 
     def hours(work: Work) -> float | None:
@@ -116,69 +96,47 @@ def estimated(
         training_hours=hours('training'),
         decoding_hours=hours('decoding'),
         memory_bytes=memory_bytes,
-        programs=None if compiling is None else compiling.programs,
-        compiling_seconds=None if compiling is None else compiling.seconds,
     )
 
 
 # --- What runs leave ---------------------------------------------------------------
 
 
-def file_of(model: str, dtype: Dtype, work: str) -> pathlib.Path:
+def file_of(model: str, dtype: Dtype, work: Work) -> pathlib.Path:
     """The file with the speed of this machine; it need not exist."""
     name = f'{model} {dtype} {work} {_processor()} {os.environ.get("JAX_PLATFORMS", "")}'
     return cache.cache_folder() / 'speed' / f'{re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")}.json'
 
 
-def keep(model: str, dtype: Dtype, method: str) -> None:
+def keep(model: str, dtype: Dtype) -> None:
     """Keeps the speed of the run that this process has just carried out; an OSError if it cannot."""
     for work, seconds in speed.seconds_of_token().items():
-        _keep(file_of(model, dtype, work), Speed(device=_device(), seconds_of_token=seconds))
-    compiled, path = speed.compiled(), file_of(model, dtype, f'compiling {method}')
-    if compiled is None:
-        return
-    before = None
-    with contextlib.suppress(ValueError):  # a damaged file is replaced
-        before = _known(Compiling, path)
-    # An earlier run in this process may have left programs in its memory.
-    if before is None or compiled.programs >= before.programs:
-        _keep(path, Compiling(**compiled._asdict()))
-
-
-def _keep(path: pathlib.Path, figures: Speed | Compiling) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # In whole or not at all, whichever other run ends.
-    with tempfile.NamedTemporaryFile(
-        'w', encoding='utf-8', dir=path.parent, suffix='.part', delete=False
-    ) as file:
-        json.dump(dataclasses.asdict(figures), file)
-    os.replace(file.name, path)
+        path = file_of(model, dtype, work)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In whole or not at all, whichever other run ends.
+        with tempfile.NamedTemporaryFile(
+            'w', encoding='utf-8', dir=path.parent, suffix='.part', delete=False
+        ) as file:
+            json.dump(dataclasses.asdict(Speed(device=_device(), seconds_of_token=seconds)), file)
+        os.replace(file.name, path)
 
 
 def known_speed(model: str, dtype: Dtype, work: Work) -> Speed | None:
     """The speed of the last such run on this machine; None without one, a ValueError of a damaged file."""
-    return _known(Speed, file_of(model, dtype, work))
-
-
-def _known[Figures: (Speed, Compiling)](kind: type[Figures], path: pathlib.Path) -> Figures | None:
-    """Figures that a run left; None without one, a ValueError of a damaged file."""
+    path = file_of(model, dtype, work)
     try:
         document = json.loads(path.read_bytes())
-        figures = kind(**{
-            field.name: field.type(document[field.name])  # type: ignore[operator]
-            for field in dataclasses.fields(kind)
-        })  # fmt: skip
-        numbers = [value for value in dataclasses.astuple(figures) if not isinstance(value, str)]
-        if not all(math.isfinite(number) and number > 0 for number in numbers):
-            raise ValueError(numbers)
+        speed = Speed(device=str(document['device']), seconds_of_token=float(document['seconds_of_token']))
+        if not (math.isfinite(speed.seconds_of_token) and speed.seconds_of_token > 0):
+            raise ValueError(speed.seconds_of_token)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f'Expected the speed that a run left, got file={str(path)!r}, which is damaged. Remove '
+            f'Expected seconds of a token that a run left, got file={str(path)!r}, which is damaged. Remove '
             'it: the next run of this model leaves another.'
         ) from error
-    return figures
+    return speed
 
 
 def _device() -> str:

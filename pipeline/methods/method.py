@@ -240,7 +240,7 @@ class Method[M: MethodSettings, R: Run](abc.ABC):
         if not isinstance(settings, Model):
             return None
         dtype = settings.planned_dtype
-        return estimated(settings.model, dtype, run.method.name, run.tokens, self.needed_memory(run, dtype))
+        return estimated(settings.model, dtype, run.tokens, self.needed_memory(run, dtype))
 
     @abc.abstractmethod
     def plan(self, run: R, estimate: Estimate | None = None, budget: BudgetAnswer | None = None) -> RunPlan:

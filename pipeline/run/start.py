@@ -97,10 +97,9 @@ def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> Pipelin
         # A template's launcher only submits: its job is not over.
         if ledger is not None and folders.is_finished(run):
             charge.settle(ledger, run)
-        name = run.method.name
         if isinstance(run.method, Model):
             # A cache that cannot be written to costs later plans their estimate, and no run its end.
             with contextlib.suppress(OSError):
-                estimate.keep(run.method.model, run.method.decided_dtype, name)
+                estimate.keep(run.method.model, run.method.decided_dtype)
         return root.result
     raise RuntimeError(failure)

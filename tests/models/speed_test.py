@@ -46,23 +46,6 @@ def test_the_time_of_a_worker_adds_up_and_compiling_is_nothing_else() -> None:
     assert (found.device, found.devices) == ('processor', 1) and found.peak_bytes > 2**20
 
 
-def test_the_compiler_is_waited_for_until_the_first_piece_of_each_kind_of_work() -> None:
-    for work, seconds in (('training', 30.2), ('decoding', 14.0), ('training', 1e6), ('decoding', 1e6)):
-        speed._heard('/jax/core/compile/backend_compile_duration', seconds)
-        speed.note(work, 1, 1.0)
-    # Later pieces compile what their sizes need.
-    assert speed.compiled() == (2, 40.0)
-
-
-def test_programs_that_an_earlier_process_kept_say_nothing_of_the_compiler() -> None:
-    assert speed.compiled() is None
-    speed._heard('/jax/core/compile/backend_compile_duration', 2.0)
-    speed.note('decoding', 1, 1.0)
-    assert speed.compiled() == (1, 2.0)
-    speed._heard('/jax/compilation_cache/cache_retrieval_time_sec', 0.1)
-    assert speed.compiled() is None
-
-
 def test_another_run_of_the_process_begins_at_nothing_under_another_name() -> None:
     with speed.measured('training'):
         pass

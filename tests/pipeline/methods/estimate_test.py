@@ -41,7 +41,7 @@ def leave(**seconds: float) -> None:
     for work, of_token in seconds.items():
         for pieces in (100.0, of_token):  # the first one compiles
             speed.note(work, 10, 10 * pieces)
-    estimate.keep('bundled', 'float32', 'predict')
+    estimate.keep('bundled', 'float32')
 
 
 def shown(*arguments: str) -> str:
@@ -84,40 +84,13 @@ def test_a_run_leaves_a_time_and_nothing_else(folder: pathlib.Path) -> None:
     assert found is not None and found.seconds_of_token == 0.012
 
 
-def test_a_plan_says_what_the_first_batch_waited_for_the_compiler(folder: pathlib.Path) -> None:
-    def compiled(programs: int, seconds: float) -> None:
-        for _ in range(programs):
-            speed._heard('/jax/core/compile/backend_compile_duration', seconds)
-        speed.note('decoding', 10, 1.0)
-        estimate.keep('bundled', 'float32', 'predict')
-
-    assert 'Compiling' not in shown(*ARGUMENTS, *BATCH)
-    compiled(3, 14.1)
-    said = 'Compiling about 40 seconds for 3 programs, once'
-    assert said in shown(*ARGUMENTS, *BATCH)
-    found = json.loads(in_this_process(*ARGUMENTS, *BATCH, '--json').stdout)['estimate']
-    assert (found['programs'], found['compiling_seconds']) == (3, 40.0)
-    # A later run in this process finds programs in its memory, and another method has others.
-    speed.forget()
-    compiled(1, 2.0)
-    assert said in shown(*ARGUMENTS, *BATCH)
-    assert estimated('bundled', 'float32', 'evolve', {}, 0).programs is None
-    (path,) = folder.rglob('*compiling*')
-    path.write_text('{"programs": 0, "seconds": 1.0}')
-    done = in_this_process(*ARGUMENTS, *BATCH)
-    assert done.returncode == 2 and 'which is damaged. Remove it' in ' '.join(done.stderr.split())
-    speed.forget()
-    compiled(2, 20.0)
-    assert 'Compiling about 40 seconds for 2 programs' in shown(*ARGUMENTS, *BATCH)
-
-
 def test_work_that_no_run_has_done_is_not_known() -> None:
     leave(decoding=0.01)
-    found = estimated('bundled', 'float32', 'predict', {'decoding': 3600, 'training': 3600}, 0)
+    found = estimated('bundled', 'float32', {'decoding': 3600, 'training': 3600}, 0)
     assert (found.decoding_hours, found.training_hours, found.hours) == (0.01, None, None)
     assert found.decoding_share == 0
     leave(training=0.04)
-    found = estimated('bundled', 'float32', 'predict', {'decoding': 3600, 'training': 3600}, 0)
+    found = estimated('bundled', 'float32', {'decoding': 3600, 'training': 3600}, 0)
     assert found.hours == pytest.approx(0.05) and found.decoding_share == 0.25
     names = [name for name, _ in found.rows()]
     assert names == ['Training', 'Decoding', '']

@@ -76,7 +76,7 @@ def test_what_is_known_to_take_longer_than_a_night_comes_later() -> None:
         speed.note('decoding', 1, seconds)
         speed.note('training', 1, seconds)
     for dtype in ('float32', 'bfloat16'):
-        estimate.keep('gemma3-270m', dtype, 'predict')
+        estimate.keep('gemma3-270m', dtype)
     slow = compare(given)
     hours = {each.method: each.hours for each in slow.methods if each.hours is not None}
     assert min(hours['tune-refine'], hours['evolve']) > comparison.A_NIGHT > hours['fine-tune']
