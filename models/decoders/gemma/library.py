@@ -19,25 +19,19 @@ import jax
 import jax.numpy as jnp
 from etils import epath
 
+from models.decoders.gemma import parameters as parameters_lib
 from models.decoders.gemma.architectures import ARCHITECTURES, GemmaArchitecture
 from models.decoders.transformer import checkpoint
-from models.decoders.transformer.checkpoint import Part
-from models.decoders.transformer.weights import Weights, tree
+from models.decoders.transformer.weights import Weights
 
 if TYPE_CHECKING:
     from gemma import gm
 
 Parameters = dict[str, Any]
-# Parameters that are no norm of a layer under its own name, by our field.
-_NAMES = {
-    'embedding': 'embedder/input_embedding',
-    'down': 'mlp/linear',
-    'query_norm': 'attn/_query_norm/scale',
-    'key_norm': 'attn/_key_norm/scale',
-}
 # The same in each of the library's layouts, but that stacked layers have an axis more in front.
 _EMBEDDING = re.compile(r'(^|/)input_embedding$')
 _FEED_FORWARD = re.compile(r'(^|/)mlp/linear(/w)?$')
+_BESIDE_EXPERTS = re.compile(r'(^|/)mlp2/linear(/w)?$')
 _LAYER = re.compile(r'(^|/)layer_(\d+)/')
 _STACKED = re.compile(r'(^|/)stacked_layers/')
 
@@ -80,45 +74,6 @@ def make_transformer(architecture: GemmaArchitecture, *, dtype: jax.typing.DType
     return gm.nn.Transformer(config=config, dtype=dtype)
 
 
-def parts(architecture: GemmaArchitecture) -> Weights:
-    """The parts of each weight among the library's parameters, whose names have slashes."""
-    a = architecture
-    per_head = (a.embed_dim, a.head_dim)
-    heads = {
-        'attn/q_einsum/w': (a.num_heads, *per_head),
-        'attn/kv_einsum/w': (2, a.num_kv_heads, *per_head),
-    }
-    if a.num_heads == a.num_kv_heads:
-        heads = {'attn/qkv_einsum/w': (3, a.num_heads, *per_head)}
-    # [2 F D] or [2 D F].
-    width = (a.hidden_dim, a.embed_dim) if a.transpose_gating_einsum else (a.embed_dim, a.hidden_dim)
-
-    def arrange_heads(*stored: Any) -> Any:
-        joined = jnp.concatenate([weight.reshape(-1, *per_head) for weight in stored])
-        return joined.transpose(1, 0, 2).reshape(a.embed_dim, -1)
-
-    def arrange_gate(stored: Any) -> Any:
-        axes = (2, 0, 1) if a.transpose_gating_einsum else (1, 0, 2)
-        return stored.transpose(axes).reshape(a.embed_dim, -1)
-
-    def arrange_output(stored: Any) -> Any:
-        return stored.reshape(-1, a.embed_dim)
-
-    matrices: dict[str, tuple[dict[str, tuple[int, ...]], Any]] = {
-        'query_key_value': (heads, arrange_heads),
-        'attention_output': ({'attn/attn_vec_einsum/w': (a.num_heads, *per_head[::-1])}, arrange_output),
-        'gate_up': ({'mlp/gating_einsum': (2, *width)}, arrange_gate),
-    }
-
-    def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
-        layer = '' if field in ('embedding', 'final_norm') else f'layer_{index}/'
-        alone = {_NAMES.get(field, f'{field}/scale'): shape}
-        stored, arrange = matrices.get(field, (alone, lambda weight: weight))
-        return Part(sources={layer + name: size for name, size in stored.items()}, arrange=arrange)
-
-    return tree(a, part)
-
-
 def to_weights(architecture: GemmaArchitecture, parameters: Parameters, place: checkpoint.Place) -> Weights:
     """The library's parameters as a step multiplies them.
 
@@ -130,11 +85,13 @@ def to_weights(architecture: GemmaArchitecture, parameters: Parameters, place: c
     Raises:
         ValueError: A parameter is missing, surplus, or of another shape.
     """
-    flat = dict(_flat(parameters))
+    flat = {parameters_lib.canonical(name): array for name, array in _flat(parameters)}
     parameters.clear()
-    made_of = parts(architecture)
+    made_of = parameters_lib.parts(architecture)
     checkpoint.check_shapes(
-        {name: tuple(array.shape) for name, array in flat.items()}, checkpoint.sources(made_of)
+        {name: tuple(array.shape) for name, array in flat.items()},
+        checkpoint.sources(made_of),
+        ignored=parameters_lib.ignored(architecture),
     )
     return checkpoint.read(made_of, flat.pop, place)
 
@@ -204,7 +161,7 @@ def check_orbax(architecture: GemmaArchitecture, directory: pathlib.Path) -> Non
         matrices = (shape for path, shape in shapes.items() if name.search(path) and len(shape) > 1)
         return next(matrices, None)
 
-    embedding, feed_forward = first(_EMBEDDING), first(_FEED_FORWARD)
+    embedding, feed_forward = first(_EMBEDDING), first(_BESIDE_EXPERTS) or first(_FEED_FORWARD)
     checkpoint.refuse_numbers(
         architecture,
         ARCHITECTURES,

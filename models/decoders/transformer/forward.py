@@ -16,21 +16,15 @@ S = P + T, R tokens of a step, G = N/K query heads for a key head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from etils import epy
 
-from models.decoders.transformer import sharded
-from models.decoders.transformer.architecture import Architecture, AttentionType
-from models.decoders.transformer.layer import (
-    KeysValues,
-    attention_shares,
-    normed,
-    product,
-    through_layer,
-    window,
-)
+from models.decoders.transformer import altup, per_layer, sharded
+from models.decoders.transformer.architecture import Architecture, AttentionType, LayerSizes
+from models.decoders.transformer.arithmetic import Multiply, normed, product
+from models.decoders.transformer.layer import Attend, KeysValues, attention_shares, through_layer, window
 from models.decoders.transformer.weights import Weights
 
 with epy.lazy_imports():
@@ -46,7 +40,7 @@ class Cache(NamedTuple):
     t places after the prompt. An example begins by writing slot P anew.
 
     Attributes:
-        layers: S slots for each layer.
+        layers: S slots for each layer with keys of its own; those without are the last ones.
         lengths: `[m]` int32, the prompts' tokens.
     """
 
@@ -95,8 +89,13 @@ def read_prompts(
             _read(a, weights, *piece, is_sharded=is_sharded),
         )
 
-    empty = jnp.zeros((rows, a.num_kv_heads, prompt_slots + example_slots, a.head_dim), dtype)
-    begun = jnp.zeros((rows, a.embed_dim)), (KeysValues(empty, empty),) * a.num_layers
+    slots = prompt_slots + example_slots
+    empty = (
+        jnp.zeros((rows, layer.num_kv_heads, slots, layer.head_dim), dtype)
+        for layer in a.layers
+        if layer.has_keys
+    )
+    begun = jnp.zeros((rows, a.embed_dim)), tuple(KeysValues(zeros, zeros) for zeros in empty)
     states, layers = jax.lax.fori_loop(0, pieces, read, begun)
     return states, Cache(layers=layers, lengths=lengths)
 
@@ -105,40 +104,73 @@ def _read(
     a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array, *, is_sharded: bool
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
-    x, kept = read_all(a, weights, tokens, is_sharded=is_sharded)
-    last = x[jnp.arange(len(lengths)), lengths - 1]
-    return normed(a, last, weights.final_norm), kept
+    entering = embedded(a, weights, tokens, is_sharded=is_sharded)
+    multiply = sharded.multiply if is_sharded else None
+    with_keys = [layer for layer in a.layers if layer.has_keys]
+    x, kept = _through(a, weights, with_keys, entering, jnp.arange(tokens.shape[1]), (), multiply)
+    # Of a prompt's other tokens nothing but keys and values is seen again.
+    last = jnp.arange(len(lengths)), lengths - 1
+    entering = Embedded(
+        x[last][:, None], None if entering.of_layers is None else entering.of_layers[last][:, None]
+    )
+    positions = lengths[:, None] - 1
+    x, _ = _through(a, weights, a.layers[len(with_keys) :], entering, positions, kept, multiply)
+    return leaving(a, weights, x[:, 0]), kept
 
 
 def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """States `[m L D]` float32 after every token of texts `[m L]`; a token changes none before it."""
-    return normed(architecture, read_all(architecture, weights, tokens)[0], weights.final_norm)
+    a, entering = architecture, embedded(architecture, weights, tokens)
+    return leaving(a, weights, _through(a, weights, a.layers, entering, jnp.arange(tokens.shape[1]))[0])
 
 
-def read_all(
-    a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False
+def _through(
+    a: Architecture,
+    weights: Weights,
+    layers: Sequence[LayerSizes],
+    entering: Embedded,
+    positions: jax.Array,
+    kept: tuple[KeysValues, ...] = (),
+    multiply: Multiply | None = None,
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
-    """The output of the last layer `[m P D]`, and the keys and values of all slots."""
-    slots = jnp.arange(tokens.shape[1])
-    x = embedded(a, weights, tokens, is_sharded=is_sharded)
-    multiply = sharded.multiply if is_sharded else None
-    kept = []
-    for kind, layer in zip(a.attention_types, weights.layers, strict=True):
-        x, keys_values = through_layer(a, kind, layer, x, slots, to_itself(a, kind, slots), multiply)
-        kept.append(keys_values)
-    return x, tuple(kept)
+    """The output of some layers, and keys and values of layers before them and theirs."""
+    x = entering.x
+    for layer in layers:
+        attend = to_itself(a, layer, positions, None if layer.has_keys else kept[layer.reads])
+        of_tokens = entering.of_layer(layer.index)
+        x, own = through_layer(
+            a, layer, weights.layers[layer.index], x, of_tokens, positions, attend, multiply
+        )
+        if layer.has_keys:
+            kept = (*kept, own)
+    return x, kept
 
 
 def to_itself(
-    a: Architecture, kind: AttentionType, slots: jax.Array
-) -> Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, KeysValues]]:
-    """Attention of the tokens of a text to those before them, for `through_layer`."""
-    seen = slots <= slots[:, None]
-    if kind == 'local':
-        seen &= slots > slots[:, None] - window(a)
+    a: Architecture, layer: LayerSizes, positions: jax.Array, kept: KeysValues | None = None
+) -> Attend:
+    """Attention of tokens of texts, at some positions, to those before them in all slots of the texts.
 
-    def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
-        keys, values = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
+    Args:
+        a: The numbers of the model.
+        layer: Those of the layer.
+        positions: `[q]` of every text, or each one's own `[m q]`.
+        kept: Keys and values of an earlier layer, for one that has none.
+    """
+
+    def attend(query: jax.Array, own: KeysValues | None) -> tuple[jax.Array, KeysValues]:
+        if own is not None:
+            keys, values = (array.transpose(0, 2, 1, 3) for array in own)
+        elif kept is not None:
+            keys, values = kept
+        else:
+            raise ValueError(f'Expected keys and values for layer={layer.index}, got kept=None. Give them.')
+        slots = jnp.arange(keys.shape[2])
+        seen = slots <= positions[..., None]
+        if layer.attention_type == 'local':
+            seen &= slots > positions[..., None] - window(a)
+        # By row, head and group.
+        seen = seen.reshape(-1, 1, 1, *seen.shape[-2:])
         scores = product('mqkgh,mkph->mkgqp', query, keys)
         mixed = product('mkgqp,mkph->mqkgh', attention_shares(a, scores, seen).astype(values.dtype), values)
         return mixed, KeysValues(keys, values)
@@ -229,37 +261,45 @@ def _append(
         kind: _seen(a, kind, cache.lengths, offsets, positions, slots, first)
         for kind in dict.fromkeys(a.attention_types)
     }
-    x = jnp.broadcast_to(embedded(a, weights, tokens, is_sharded=is_sharded), (rows, appended, a.embed_dim))
+    entering = embedded(a, weights, tokens, is_sharded=is_sharded)
+    x = jnp.broadcast_to(entering.x, (rows, *entering.x.shape[tokens.ndim - 1 :]))
     multiply = sharded.multiply if is_sharded else None
-    layers = []
-    for kind, layer, before in zip(a.attention_types, weights.layers, cache.layers, strict=True):
+    layers: list[KeysValues] = []
+    for layer in a.layers:
 
         def attend(
             query: jax.Array,
-            key: jax.Array,
-            value: jax.Array,
-            seen: jax.Array = seen[kind],
-            before: KeysValues = before,
+            own: KeysValues | None,
+            seen: jax.Array = seen[layer.attention_type],
+            reads: int = layer.reads,
         ) -> tuple[jax.Array, KeysValues]:
             # The queries of several tokens stand beside one another like those of several heads.
             rows, tokens, kv_heads, groups, width = query.shape
             query = query.transpose(0, 2, 1, 3, 4).reshape(rows, kv_heads, tokens * groups, width)
-            written = KeysValues(
-                _written(before.keys, key.transpose(0, 2, 1, 3), first + offset),
-                _written(before.values, value.transpose(0, 2, 1, 3), first + offset),
-            )
-            # The barrier keeps the compiler from writing twice: for the product, and for the next step.
-            keys, values = written = KeysValues(*jax.lax.optimization_barrier(tuple(written)))
+            if own is None:
+                keys, values = kept = layers[reads]
+            else:
+                before, (key, value) = cache.layers[reads], own
+                written = KeysValues(
+                    _written(before.keys, key.transpose(0, 2, 1, 3), first + offset),
+                    _written(before.values, value.transpose(0, 2, 1, 3), first + offset),
+                )
+                # The barrier keeps the compiler from writing twice: for the product, and for the next step.
+                keys, values = kept = KeysValues(*jax.lax.optimization_barrier(tuple(written)))
             scores = product('mkqh,mkph->mkqp', query, keys)
             shares = attention_shares(a, scores, jnp.repeat(seen, groups, axis=2)).astype(query.dtype)
             mixed = product('mkqp,mkph->mkqh', shares, values)
             mixed = mixed.reshape(rows, kv_heads, tokens, groups, width)
-            return mixed.transpose(0, 2, 1, 3, 4), written
+            return mixed.transpose(0, 2, 1, 3, 4), kept
 
-        x, written = through_layer(a, kind, layer, x, positions, attend, multiply)
-        layers.append(written)
+        of_tokens = entering.of_layer(layer.index)
+        x, kept = through_layer(
+            a, layer, weights.layers[layer.index], x, of_tokens, positions, attend, multiply
+        )
+        if layer.has_keys:
+            layers.append(kept)
     last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
-    return normed(a, last, weights.final_norm), cache._replace(layers=tuple(layers))
+    return leaving(a, weights, last), cache._replace(layers=tuple(layers))
 
 
 def _seen(
@@ -312,11 +352,39 @@ def logits_of(architecture: Architecture, table: jax.Array, states: jax.Array) -
     return raw if cap is None else jnp.tanh(raw / cap) * cap
 
 
-def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False) -> jax.Array:
-    """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
-    table = weights.embedding
-    x = (sharded.embeddings(table, tokens) if is_sharded else table[tokens]).astype(jnp.float32)
-    if not a.scales_embedding:
-        return x
-    factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(table.dtype)
-    return x * factor.astype(jnp.float32)
+class Embedded(NamedTuple):
+    """What tokens bring to the layers.
+
+    Attributes:
+        x: What enters the first layer, `[... D]` float32, or its copies `[... A D]`.
+        of_layers: What they add in each of L layers, `[... L E]` float32; None in a model without that.
+    """
+
+    x: jax.Array
+    of_layers: jax.Array | None
+
+    def of_layer(self, index: int) -> jax.Array | None:
+        """What they add in one layer, `[... E]`."""
+        return None if self.of_layers is None else self.of_layers[..., index, :]
+
+
+def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False) -> Embedded:
+    """What tokens `[...]` bring; the factor of an embedding is rounded as the gemma library rounds it."""
+
+    def rows(table: jax.Array) -> jax.Array:
+        found = sharded.embeddings(table, tokens) if is_sharded else table[tokens]
+        return found.astype(jnp.float32)
+
+    x = rows(weights.embedding)
+    if a.scales_embedding:
+        factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
+        x = x * factor.astype(jnp.float32)
+    of_layers = None
+    if (table := weights.per_layer) is not None:
+        of_layers = per_layer.of_tokens(a, table, rows(table.per_layer_embedding), x)
+    return Embedded(x if weights.copies is None else altup.copied(weights.copies, x), of_layers)
+
+
+def leaving(a: Architecture, weights: Weights, x: jax.Array) -> jax.Array:
+    """States `[... D]` float32 of what leaves the last layer."""
+    return normed(a, x if weights.copies is None else altup.joined(weights.copies, x), weights.final_norm)

@@ -1,4 +1,4 @@
-"""One layer: norms, rotary positions, attention's shares and the feed-forward part, in float32.
+"""One layer: rotary positions, attention's shares and the feed-forward part, in float32.
 
 Symbols are those of `Architecture`: D F N K H; and m rows, q tokens of a row, G = N/K query heads for a key
 head.
@@ -6,14 +6,15 @@ head.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epy
 
-from models.decoders.transformer.architecture import Architecture, AttentionType
-from models.decoders.transformer.weights import Adapted, Layer
+from models.decoders.transformer import altup, experts, per_layer
+from models.decoders.transformer.architecture import Architecture, LayerSizes
+from models.decoders.transformer.arithmetic import Multiply, by_weight, normalized, normed
+from models.decoders.transformer.weights import Layer
 
 with epy.lazy_imports():
     import jax
@@ -30,58 +31,113 @@ class KeysValues(NamedTuple):
     values: jax.Array  # [m, K, slots, H]
 
 
-# A product `[... B]` of a matrix's name, `[... A]` and the matrix `[A B]`.
-type Multiply = Callable[[str, jax.Array, jax.Array | Adapted], jax.Array]
+# Attention of queries `[m q K G H]`, given the keys and values `[m q K H]` of the same tokens, or None in a
+# layer that attends to an earlier one's. Gives the mixed values `[m q K G H]`, and the keys and values that
+# they are of.
+type Attend = Callable[[jax.Array, KeysValues | None], tuple[jax.Array, KeysValues]]
 
 
 def through_layer(
     a: Architecture,
-    kind: AttentionType,
+    sizes: LayerSizes,
+    layer: Layer,
+    x: jax.Array,
+    of_tokens: jax.Array | None,
+    positions: jax.Array,
+    attend: Attend,
+    multiply: Multiply | None = None,
+) -> tuple[jax.Array, KeysValues]:
+    """One layer on `[m q D]`, q tokens a row, or on copies `[m q A D]`.
+
+    Args:
+        a: The numbers of the model.
+        sizes: Those of the layer.
+        layer: Its weights.
+        x: What enters it.
+        of_tokens: What the tokens add in this layer, `[m q E]`; None in a model without that.
+        positions: Positions, which broadcast to `[m q]`.
+        attend: See `Attend`.
+        multiply: It takes the place of the products with the layer's large matrices; it is given the name
+            of each.
+
+    Returns:
+        What leaves the layer, and the keys and values of `attend`.
+    """
+    multiply = multiply or by_weight
+    copies = None
+    if layer.altup is not None:
+        copies = altup.predicted(a, layer.altup, x)
+        x = copies[..., 0, :]
+    entering = normed(a, x, layer.pre_attention_norm)
+    mixed, kept = _attention(a, sizes, layer, entering, positions, attend, multiply)
+    output = multiply('attention_output', mixed.reshape(*x.shape[:-1], -1), layer.attention_output)
+    x = x + normed(a, output, layer.post_attention_norm)
+    if layer.altup is not None:
+        x = (x + altup.beside_attention(a, layer.altup, entering)) * 2**-0.5
+    x = x + normed(a, _fed_forward(a, sizes, layer, x, multiply), layer.post_ffw_norm)
+    if copies is not None and layer.altup is not None:
+        copies = altup.corrected(a, layer.altup, copies, x)
+        x = copies[..., 0, :] * layer.altup.altup_scale.astype(jnp.float32)
+    added = None
+    if layer.per_layer is not None and of_tokens is not None:
+        added = per_layer.added(a, layer.per_layer, x, of_tokens)
+    if copies is not None:
+        x = copies if added is None else copies.at[..., 1:, :].add(added[..., None, :])
+    elif added is not None:
+        x = x + added
+    return x if layer.scale is None else x * layer.scale.astype(jnp.float32), kept
+
+
+def _attention(
+    a: Architecture,
+    sizes: LayerSizes,
     layer: Layer,
     x: jax.Array,
     positions: jax.Array,
-    attend: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, KeysValues]],
-    multiply: Multiply | None = None,
+    attend: Attend,
+    multiply: Multiply,
 ) -> tuple[jax.Array, KeysValues]:
-    """One layer on `[m q D]`, q tokens a row, at positions that broadcast to `[m q]`.
-
-    `attend` takes queries `[m q K G H]`, keys and values `[m q K H]`, and returns the mixed values
-    `[m q K G H]` with the keys and values to keep. `multiply` takes the place of the products with the
-    layer's matrices; it is given the name of each.
-    """
-    multiply = multiply or _by_weight
-    leading, dtype = x.shape[:-1], layer.query_key_value.dtype
-    heads = multiply('query_key_value', normed(a, x, layer.pre_attention_norm), layer.query_key_value)
-    heads = heads.reshape(*leading, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
-    query, key, value = jnp.split(heads, [a.num_heads, a.num_heads + a.num_kv_heads], axis=-2)
-    rotation = _rotation(a, kind, positions)
+    """Mixed values `[m q K G H]` of a normalized `[m q D]`."""
+    dtype, kv_heads = layer.query_key_value.dtype, sizes.num_kv_heads
+    heads = multiply('query_key_value', x, layer.query_key_value)
+    heads = heads.reshape(*x.shape[:-1], -1, sizes.head_dim)
+    query, key_value = heads[..., : a.num_heads, :], heads[..., a.num_heads :, :]
+    rotation = _rotation(a, sizes, positions)
     query = _rotated(normed(a, query, layer.query_norm), rotation) * a.query_scale
-    key = _rotated(normed(a, key, layer.key_norm), rotation)
-    query = query.reshape(*leading, a.num_kv_heads, a.num_heads // a.num_kv_heads, a.head_dim)
-    mixed, kept = attend(query.astype(dtype), key.astype(dtype), value.astype(dtype))
-    output = multiply('attention_output', mixed.reshape(*leading, -1), layer.attention_output)
-    x = x + normed(a, output, layer.post_attention_norm)
+    query = query.reshape(*x.shape[:-1], kv_heads, a.num_heads // kv_heads, sizes.head_dim).astype(dtype)
+    if not sizes.has_keys:
+        return attend(query, None)
+    key = _rotated(normed(a, key_value[..., :kv_heads, :], layer.key_norm), rotation)
+    # Values are the last of them, whether they are all of them or not.
+    value = key_value[..., -kv_heads:, :]
+    if a.normalizes_values:
+        value = normalized(a, value)
+    return attend(query, KeysValues(key.astype(dtype), value.astype(dtype)))
+
+
+def _fed_forward(
+    a: Architecture, sizes: LayerSizes, layer: Layer, x: jax.Array, multiply: Multiply
+) -> jax.Array:
+    """The feed-forward part of `[m q D]`, before the last norm."""
     gate, up = jnp.split(multiply('gate_up', normed(a, x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
+    if a.altup is not None and sizes.index < a.altup.sparse_layers:
+        gate = altup.largest(gate, a.altup.sparsity)
     activation = jax.nn.gelu if a.activation == 'gelu' else jax.nn.silu
     output = multiply('down', activation(gate) * up, layer.down)
-    return x + normed(a, output, layer.post_ffw_norm), kept
+    if layer.experts is None:
+        return output
+    return normed(a, output, layer.experts.post_dense_norm) + experts.output(a, layer.experts, x, multiply)
 
 
-def normed(a: Architecture, x: jax.Array, scale: jax.Array | None) -> jax.Array:
-    """Root mean square norm over the last axis; `x` itself where the model has none here."""
-    if scale is None:
-        return x
-    variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    normalized, factor = x * jax.lax.rsqrt(variance + a.norm_epsilon), scale.astype(jnp.float32)
-    return normalized * (1 + factor if a.norms_add_one else factor)
-
-
-def _rotation(a: Architecture, kind: AttentionType, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _rotation(a: Architecture, sizes: LayerSizes, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cosines and sines `[... 1 H/2]` of the rotary positions."""
-    local = kind == 'local'
+    local, half = sizes.attention_type == 'local', sizes.head_dim // 2
     base = a.local_base_frequency if local else a.global_base_frequency
     factor = a.local_scale_factor if local else a.global_scale_factor
-    wavelengths = base ** ((2.0 / a.head_dim) * jnp.arange(a.head_dim // 2, dtype=jnp.float32))
+    turned = half if local else int(a.global_rotary_share * half)
+    wavelengths = base ** ((2.0 / sizes.head_dim) * jnp.arange(turned, dtype=jnp.float32))
+    # The others turn by nothing.
+    wavelengths = jnp.pad(wavelengths, (0, half - turned), constant_values=jnp.inf)
     angles = (positions[..., None, None] / wavelengths) / factor
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -104,54 +160,3 @@ def window(a: Architecture) -> int:
     if a.sliding_window_size is None:
         raise ValueError('Expected a window for local layers, got sliding_window_size=None. Give it.')
     return a.sliding_window_size
-
-
-def _by_weight(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
-    return matmul(x, weight)
-
-
-def matmul(x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
-    """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32.
-
-    With low-rank factors their product's part on top, in float32. The products of the way back are in the
-    weight's type too.
-    """
-    if isinstance(weight, Adapted):
-        return matmul(x, weight.frozen) + matmul(matmul(x, weight.factors.down), weight.factors.up)
-    if weight.dtype == jnp.float32:
-        return jnp.dot(x, weight)
-    return _in_weights_type()(x, weight)
-
-
-@functools.cache
-def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """The product of float32 by another type. JAX's own way back would convert the weight to float32."""
-
-    @jax.custom_vjp
-    def multiply(x: jax.Array, weight: jax.Array) -> jax.Array:
-        return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
-
-    def forward_pass(x: jax.Array, weight: jax.Array) -> Any:
-        x = x.astype(weight.dtype)
-        return jnp.dot(x, weight, preferred_element_type=jnp.float32), (x, weight)
-
-    def backward_pass(kept: Any, gradient: jax.Array) -> Any:
-        x, weight = kept
-        gradient = gradient.astype(weight.dtype)
-        # By axes: a transposed matrix would be converted first.
-        of_x = jax.lax.dot_general(
-            gradient, weight, (((gradient.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-        )
-        rows = tuple(range(x.ndim - 1))
-        of_weight = jax.lax.dot_general(
-            x, gradient, ((rows, rows), ((), ())), preferred_element_type=jnp.float32
-        )
-        return of_x, of_weight.astype(weight.dtype)
-
-    multiply.defvjp(forward_pass, backward_pass)
-    return multiply
-
-
-def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """`einsum` of two arrays of one type, summed in float32."""
-    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)

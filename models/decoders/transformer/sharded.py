@@ -14,8 +14,8 @@ from typing import Any
 from etils import epy
 
 from models.decoders.transformer.architecture import Architecture
-from models.decoders.transformer.layer import matmul
-from models.decoders.transformer.weights import Adapted, LowRank, Weights, tree
+from models.decoders.transformer.arithmetic import matmul
+from models.decoders.transformer.weights import ADAPTED, Adapted, LowRank, Weights, tree
 
 with epy.lazy_imports():
     import jax
@@ -23,19 +23,22 @@ with epy.lazy_imports():
 
 # The mesh axis along which rows of a micro-batch lie on the local devices, and shards of weights.
 ROWS = 'rows'
+# Fields of the weights of which each device holds a shard.
+_TABLES = ('embedding', 'output', 'per_layer_embedding')
+_MATRICES = (*ADAPTED, 'experts_gate_up', 'experts_down')
 
 
 def specs(architecture: Architecture, devices: int) -> Weights:
-    """Shards of each weight: of matrices by outputs, of tables by rows; norms lie on every device.
+    """Shards of large matrices by outputs, and of tables by rows; the other weights lie on every device.
 
     Raises:
         ValueError: A weight cannot be cut into equal parts.
     """
 
     def of_weight(field: str, _: int, shape: tuple[int, ...]) -> jax.sharding.PartitionSpec:
-        if len(shape) == 1:
+        is_table = field in _TABLES
+        if not is_table and field not in _MATRICES:
             return jax.sharding.PartitionSpec()
-        is_table = field in ('embedding', 'output')
         if (shape[0] if is_table else shape[1]) % devices:
             raise ValueError(
                 f'Expected devices that weights can be sharded over, got devices={devices} for {field} of '

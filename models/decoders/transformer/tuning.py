@@ -23,17 +23,9 @@ from typing import Any
 from etils import epy
 
 from models.decoders.transformer import forward
-from models.decoders.transformer.architecture import Architecture, AttentionType
-from models.decoders.transformer.layer import (
-    KeysValues,
-    Multiply,
-    attention_shares,
-    matmul,
-    normed,
-    product,
-    through_layer,
-    window,
-)
+from models.decoders.transformer.architecture import Architecture, LayerSizes
+from models.decoders.transformer.arithmetic import Multiply, matmul, product
+from models.decoders.transformer.layer import KeysValues, attention_shares, through_layer, window
 from models.decoders.transformer.weights import Adapted, Weights, adapt
 
 with epy.lazy_imports():
@@ -53,10 +45,10 @@ type Products = tuple[dict[str, jax.Array], ...]
 def products(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Products:
     """See `models.decoders.family.Tunable.products`."""
     weights = adapt(weights, adapter)
-    slots = jnp.arange(tokens.shape[1])
-    x = forward.embedded(architecture, weights, tokens)
-    multiplied = []
-    for kind, layer in zip(architecture.attention_types, weights.layers, strict=True):
+    slots, entering = jnp.arange(tokens.shape[1]), forward.embedded(architecture, weights, tokens)
+    x, multiplied = entering.x, []
+    with_keys = [layer for layer in architecture.layers if layer.has_keys]
+    for layer in with_keys:
         of_layer: dict[str, jax.Array] = {}
 
         def multiply(
@@ -65,12 +57,13 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
             of_layer[name] = matmul(x, weight)
             return of_layer[name]
 
-        attend = forward.to_itself(architecture, kind, slots)
-        x, _ = through_layer(architecture, kind, layer, x, slots, attend, multiply)
+        attend = forward.to_itself(architecture, layer, slots)
+        of_tokens, of_weights = entering.of_layer(layer.index), weights.layers[layer.index]
+        x, _ = through_layer(architecture, layer, of_weights, x, of_tokens, slots, attend, multiply)
         multiplied.append(of_layer)
-    # Later tokens see nothing else of the last layer.
+    # Later tokens see nothing else of the last layer with keys, and nothing of those behind it.
     multiplied[-1] = {'query_key_value': multiplied[-1]['query_key_value']}
-    return tuple(multiplied)
+    return (*multiplied, *[{} for _ in architecture.layers[len(with_keys) :]])
 
 
 def log_probabilities(
@@ -99,50 +92,72 @@ def log_probabilities(
         axis=2,
     )
     positions = lengths[:, None] - 1 + places  # [w T]
-    of_instruction, x = forward.embedded(a, weights, tokens), forward.embedded(a, weights, inputs)
+    of_instruction, of_texts = (forward.embedded(a, weights, of) for of in (tokens, inputs))
 
     def of_layer(
-        kind: AttentionType,
+        sizes: LayerSizes,
         layer: Any,
         of_matrices: dict[str, jax.Array] | None,
-        of_instruction: jax.Array,
+        instruction: jax.Array,
         x: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
+        kept: tuple[KeysValues, KeysValues] | None,
+    ) -> tuple[jax.Array, jax.Array, tuple[KeysValues, KeysValues]]:
         multiply = None if of_matrices is None else _as_known(of_matrices)
-        of_instruction, prompt = through_layer(
-            a, kind, layer, of_instruction, slots, forward.to_itself(a, kind, slots), multiply
+        earlier, earlier_texts = kept or (None, None)
+        instruction, prompt = through_layer(
+            a,
+            sizes,
+            layer,
+            instruction,
+            of_instruction.of_layer(sizes.index),
+            slots,
+            forward.to_itself(a, sizes, slots, earlier),
+            multiply,
         )
         # [w T P] and [T T].
         before = jnp.broadcast_to(slots < lengths[:, None, None] - 1, (ways, len(places), len(slots)))
         among = places <= places[:, None]
-        if kind == 'local':
+        if sizes.attention_type == 'local':
             before &= slots > positions[..., None] - window(a)
             among &= places > places[:, None] - window(a)
         seen = jnp.concatenate([before, jnp.broadcast_to(among, (ways, *among.shape))], axis=-1)
 
-        def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
-            texts_kept = KeysValues(key.transpose(0, 1, 3, 2, 4), value.transpose(0, 1, 3, 2, 4))
+        def attend(query: jax.Array, own: KeysValues | None) -> tuple[jax.Array, KeysValues]:
+            if own is not None:
+                of_own = KeysValues(*(array.transpose(0, 1, 3, 2, 4) for array in own))
+            elif earlier_texts is not None:
+                of_own = earlier_texts
+            else:
+                raise ValueError(
+                    f'Expected keys and values for layer={sizes.index}, got kept=None. Give them.'
+                )
             scores = jnp.concatenate(
                 [
                     product('cwqkgh,wkph->cwkgqp', query, prompt.keys),
-                    product('cwqkgh,cwkph->cwkgqp', query, texts_kept.keys),
+                    product('cwqkgh,cwkph->cwkgqp', query, of_own.keys),
                 ],
                 axis=-1,
             )
             shares = attention_shares(a, scores, seen[:, None, None]).astype(query.dtype)
-            of_prompt, of_own = jnp.split(shares, [prompt.keys.shape[-2]], axis=-1)
+            of_prompt, of_text = jnp.split(shares, [prompt.keys.shape[-2]], axis=-1)
             mixed = product('cwkgqp,wkph->cwqkgh', of_prompt, prompt.values)
-            return mixed + product('cwkgqp,cwkph->cwqkgh', of_own, texts_kept.values), texts_kept
+            return mixed + product('cwkgqp,cwkph->cwqkgh', of_text, of_own.values), of_own
 
-        x, _ = through_layer(a, kind, layer, x, positions, attend)
-        return of_instruction, x
+        x, texts_kept = through_layer(a, sizes, layer, x, of_texts.of_layer(sizes.index), positions, attend)
+        return instruction, x, (prompt, texts_kept)
 
-    for index, (kind, layer) in enumerate(zip(a.attention_types, weights.layers, strict=True)):
-        through: Callable[..., tuple[jax.Array, jax.Array]] = functools.partial(of_layer, kind)
+    instruction, x = of_instruction.x, of_texts.x
+    kept: list[tuple[KeysValues, KeysValues]] = []
+    for sizes, layer in zip(a.layers, weights.layers, strict=True):
+        through: Callable[..., Any] = functools.partial(of_layer, sizes)
         if remat:
             through = jax.checkpoint(through)
-        of_instruction, x = through(layer, None if known is None else known[index], of_instruction, x)
-    states = normed(a, x, weights.final_norm).reshape(-1, x.shape[-1])
+        of_matrices = None if known is None else known[sizes.index]
+        seen_before = None if sizes.has_keys else kept[sizes.reads]
+        instruction, x, own = through(layer, of_matrices, instruction, x, seen_before)
+        kept.append(own)
+    states = forward.leaving(a, weights, x)
+    states = states.reshape(-1, states.shape[-1])
     targets = jnp.broadcast_to(texts[:, None], (count, ways, len(places)))
     of_targets = _of_targets_in_pieces if trains_all else _of_targets
     return of_targets(a, weights, states, targets.reshape(-1)).reshape(targets.shape)

@@ -1,12 +1,13 @@
 """Weights as a step multiplies them, and adapters of them: low-rank factors, or a difference of all.
 
 Matrices are `[inputs outputs]`; those of queries, keys and values are one, and so are those of the gate and
-what it is multiplied by. Symbols are those of `Architecture`: V D F N K H; r is the rank.
+what it is multiplied by. Symbols are those of `Architecture`: V D F N K H E X A; F' is the width of an
+expert, r a rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from etils import epy
@@ -37,11 +38,45 @@ class Adapted(NamedTuple):
         return self.frozen.dtype
 
 
+class PerLayerWeights(NamedTuple):
+    """What adds the embedding that a token has in one layer."""
+
+    per_layer_gate: jax.Array  # [D, E]
+    per_layer_up: jax.Array  # [E, D]
+    per_layer_norm: jax.Array  # [D]
+
+
+class ExpertWeights(NamedTuple):
+    """The experts of one layer as one feed-forward part, whose blocks they are; and their router."""
+
+    router: jax.Array  # [D, X]
+    router_scale: jax.Array  # [D]
+    experts_norm: jax.Array  # [D]
+    experts_gate_up: jax.Array  # [D, 2 X F'], the gates of all experts before their ups
+    experts_down: jax.Array  # [X F', D]
+    experts_scale: jax.Array  # [X]
+    post_experts_norm: jax.Array  # [D]
+    post_dense_norm: jax.Array  # [D]
+
+
+class AltUpWeights(NamedTuple):
+    """What mixes the copies of the residual stream in one layer, and the matrix beside its attention."""
+
+    altup_norm: jax.Array  # [D]
+    altup_router: jax.Array  # [D, A]
+    altup_prediction: jax.Array  # [A, A, A]
+    altup_correction: jax.Array  # [A, A]
+    altup_scale: jax.Array  # [D]
+    laurel_down: jax.Array  # [D, r]
+    laurel_up: jax.Array  # [r, D]
+    laurel_norm: jax.Array  # [D]
+
+
 class Layer(NamedTuple):
-    """The weights of one layer; a norm is None where a model has none."""
+    """The weights of one layer; None where a model, or this layer of it, has none."""
 
     pre_attention_norm: jax.Array  # [D]
-    query_key_value: jax.Array | Adapted  # [D, (N + 2K) H]
+    query_key_value: jax.Array | Adapted  # [D, (N + 2K) H]; without keys or values fewer
     query_norm: jax.Array | None  # [H]
     key_norm: jax.Array | None  # [H]
     attention_output: jax.Array | Adapted  # [N H, D]
@@ -50,6 +85,25 @@ class Layer(NamedTuple):
     gate_up: jax.Array | Adapted  # [D, 2F]
     down: jax.Array | Adapted  # [F, D]
     post_ffw_norm: jax.Array | None  # [D]
+    scale: jax.Array | None = None  # [1]
+    per_layer: PerLayerWeights | None = None
+    experts: ExpertWeights | None = None
+    altup: AltUpWeights | None = None
+
+
+class PerLayerTable(NamedTuple):
+    """The embeddings that tokens have in each of L layers."""
+
+    per_layer_embedding: jax.Array  # [V, L E]
+    per_layer_projection: jax.Array  # [D, L E]
+    per_layer_projection_norm: jax.Array  # [E]
+
+
+class CopyWeights(NamedTuple):
+    """What makes further copies of the residual stream, and joins all of them at its end."""
+
+    altup_copying: jax.Array  # [A - 1, D, D]
+    altup_joining: jax.Array  # [A - 1, D, D]
 
 
 class Weights(NamedTuple):
@@ -59,6 +113,8 @@ class Weights(NamedTuple):
     layers: tuple[Layer, ...]
     final_norm: jax.Array  # [D]
     output: jax.Array | None = None  # [V, D]; None where it is the embedding
+    per_layer: PerLayerTable | None = None
+    copies: CopyWeights | None = None
 
     @property
     def output_layer(self) -> jax.Array:
@@ -68,6 +124,9 @@ class Weights(NamedTuple):
 
 # Fields of the matrices that factors are added to.
 ADAPTED = ('query_key_value', 'attention_output', 'gate_up', 'down')
+# Fields of `Layer` and of `Weights` that hold several weights.
+_GROUPS_OF_LAYER = {'per_layer': PerLayerWeights, 'experts': ExpertWeights, 'altup': AltUpWeights}
+_OUTER_GROUPS = {'per_layer': PerLayerTable, 'copies': CopyWeights}
 # Factors by the name of the matrix, one entry for each layer; or a difference of all weights, float32.
 Adapter = tuple[dict[str, LowRank], ...] | Weights
 
@@ -80,37 +139,20 @@ def tree(architecture: Architecture, leaf: Callable[[str, int, tuple[int, ...]],
         leaf: Gives what stands for a weight, by its field, the number of its layer, and its shape; 0 is the
             number of a weight of no layer.
     """
+
+    def made(shapes: Mapping[str, tuple[int, ...]], index: int, groups: Mapping[str, Any]) -> dict[str, Any]:
+        leaves = {field: leaf(field, index, shape) for field, shape in shapes.items()}
+        for name, kind in groups.items():
+            of_group = {field: leaves.pop(field) for field in kind._fields if field in leaves}
+            leaves[name] = kind(**of_group) if of_group else None
+        return leaves
+
     a = architecture
-    shapes: dict[str, tuple[int, ...]] = _matrix_shapes(a) | {
-        'pre_attention_norm': (a.embed_dim,),
-        'pre_ffw_norm': (a.embed_dim,),
-    }
-    if a.use_qk_norm:
-        shapes |= {'query_norm': (a.head_dim,), 'key_norm': (a.head_dim,)}
-    if a.use_post_norms:
-        shapes |= {'post_attention_norm': (a.embed_dim,), 'post_ffw_norm': (a.embed_dim,)}
-    no_norms: dict[str, Any] = dict.fromkeys(Layer._fields)
+    none: dict[str, Any] = dict.fromkeys(Layer._fields)
     layers = (
-        Layer(**no_norms | {field: leaf(field, index, shape) for field, shape in shapes.items()})
-        for index in range(a.num_layers)
+        Layer(**none | made(a.layer_shapes(layer), layer.index, _GROUPS_OF_LAYER)) for layer in a.layers
     )
-    table = (a.num_embed, a.embed_dim)
-    return Weights(
-        embedding=leaf('embedding', 0, table),
-        layers=tuple(layers),
-        final_norm=leaf('final_norm', 0, (a.embed_dim,)),
-        output=None if a.ties_output else leaf('output', 0, table),
-    )
-
-
-def _matrix_shapes(a: Architecture) -> dict[str, tuple[int, ...]]:
-    """Shapes of the matrices of a layer that factors are added to."""
-    return {
-        'query_key_value': (a.embed_dim, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim),
-        'attention_output': (a.num_heads * a.head_dim, a.embed_dim),
-        'gate_up': (a.embed_dim, 2 * a.hidden_dim),
-        'down': (a.hidden_dim, a.embed_dim),
-    }
+    return Weights(layers=tuple(layers), **made(a.outer_shapes(), 0, _OUTER_GROUPS))
 
 
 def adapter_shapes(architecture: Architecture, rank: int | None) -> Adapter:
@@ -124,9 +166,9 @@ def adapter_shapes(architecture: Architecture, rank: int | None) -> Adapter:
     return tuple(
         {
             field: LowRank(leaf(rows, rank), leaf(rank, columns))
-            for field, (rows, columns) in _matrix_shapes(architecture).items()
+            for field, (rows, columns) in architecture.matrix_shapes(layer).items()
         }
-        for _ in range(architecture.num_layers)
+        for layer in architecture.layers
     )
 
 
