@@ -126,7 +126,7 @@ def vocabulary_reader(folder: pathlib.Path, chance: random.Random) -> Callable[[
     def read() -> None:
         data = chance.choice(whole)
         path.write_bytes(mutated(data, len(data), chance))
-        tokenizer = GemmaTokenizer(path, 3)
+        tokenizer = GemmaTokenizer(path, '3')
         tokenizer.token_bytes()
         tokenizer.released_token_mask()
 

@@ -42,7 +42,7 @@ from models.decoders.transformer.checkpoint import Place
 from models.decoders.transformer.decoder import TransformerDecoder
 from models.generate.rows import prefill_public
 from tests.benchmarks.accelerator_benchmark import COLUMNS, decode
-from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
+from tests.models.decoders.gemma.library_models import parameter_shapes
 
 
 class Prefilled(decoder.Decoder):

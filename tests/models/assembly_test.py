@@ -57,7 +57,7 @@ def test_the_writer_has_every_setting() -> None:
     )  # fmt: skip
     assert writer.min_example_tokens == 5
     assert writer.template is settings.template and writer.label_words == {'sports': 'Sports'}
-    assert writer.tokenizer.generation == 3 and writer.tokenizer.vocab_size == 4096
+    assert writer.tokenizer.generation == '3' and writer.tokenizer.vocab_size == 4096
 
 
 @pytest.mark.parametrize('preset', prompt_templates.PRESETS)

@@ -27,7 +27,7 @@ from models.records import Context
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = ROOT / 'models' / 'bundled' / 'tokenizer.model'
 NEWS = ROOT.parent / 'shared' / 'data' / 'agnews' / 'test.csv'
-VOCABULARY = tokenizer.GemmaTokenizer(MODEL, 3)
+VOCABULARY = tokenizer.GemmaTokenizer(MODEL, '3')
 BOS, START, END, EOS = 2, 105, 106, 1
 SCHEMA = '{"title": "str", "cast": ["str"]}'
 DESCRIPTION = 'Headlines of the week, one after another.'

@@ -24,7 +24,7 @@ _PIECES = st.lists(
     min_size=1,
     max_size=12,
 )
-VOCABULARY = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
+VOCABULARY = tokenizer.GemmaTokenizer(bundled.TOKENIZER, '3')
 BUNDLED_TEXTS = (
     ('\n\n',),
     ('\nTopic:', '\n\n'),

@@ -164,9 +164,7 @@ def _gemma3n(*, hidden_dim: int, num_layers: int) -> GemmaArchitecture:
         global_base_frequency=1_000_000,
         num_kv_shared_layers=num_layers - 20,
         per_layer_dim=256,
-        altup=AltUp(
-            copies=4, largest_coefficient=120.0, laurel_rank=64, sparse_layers=10, sparsity=0.95
-        ),
+        altup=AltUp(copies=4, largest_coefficient=120.0, laurel_rank=64, sparse_layers=10, sparsity=0.95),
     )
 
 

@@ -1,4 +1,4 @@
-"""Gemma as a family: the open models of its three generations, and the bundled model, a small Gemma 3.
+"""Gemma as a family: the open models of its generations, and the bundled model, a small Gemma 3.
 
 The command line's help imports this, so what reads files is imported where it is used.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from models.decoders.transformer.checkpoint import Place
     from models.decoders.transformer.weights import Weights
 
-# All generations here have these terms; their text lies beside the fetched file.
+_APACHE = 'Apache License 2.0'
+# Generations before the fourth have these terms; their text lies beside the fetched file.
 _TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
 
 
@@ -33,9 +34,10 @@ class GemmaFamily(TransformerFamily):
 
     def origin(self, model: str) -> family.Origin:
         if model == bundled.MODEL:
-            return family.Origin(name='bundled model', maker='dp-corpus', terms='Apache License 2.0')
-        version, size = model.removeprefix('gemma').split('-')
-        return family.Origin(name=f'Gemma {version} {size.upper()}', maker='Google', terms=_TERMS)
+            return family.Origin(name='bundled model', maker='dp-corpus', terms=_APACHE)
+        version, size = model.removeprefix('gemma').split('-', 1)
+        terms = _APACHE if self.models[model].generation == '4' else _TERMS
+        return family.Origin(name=f'Gemma {version} {size.upper()}', maker='Google', terms=terms)
 
     def known_files(self, model: str) -> family.ModelFiles | None:
         """See `Family.known_files`: the bundled model ships, and one can be fetched."""
@@ -69,7 +71,7 @@ class GemmaFamily(TransformerFamily):
         if '://' not in files.tokenizer and not os.path.isfile(files.tokenizer):
             raise FileNotFoundError(
                 f'Expected a SentencePiece or GGUF file, got tokenizer={files.tokenizer!r}. '
-                'Give the tokenizer.model that belongs to the checkpoint.'
+                'Give the tokenizer.model or tokenizer.json that belongs to the checkpoint.'
             )
         if '://' not in files.checkpoint:
             checkpoints.check_files(self.models[model], files.checkpoint)

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 from etils import epath
 
 from models.decoders.gemma import parameters as parameters_lib

@@ -119,7 +119,6 @@ def _arranged(
     """Shapes of the parameters that make a weight, by name, and how they do."""
     per_head = (a.embed_dim, layer.head_dim)
 
-
     match field:
         case 'query_key_value':
             kv_heads = layer.num_kv_heads

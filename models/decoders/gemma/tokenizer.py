@@ -25,11 +25,12 @@ import numpy as np
 from models.decoders import tokenizer as tokenizer_lib
 from models.decoders.gemma import architectures, vocabulary
 
-# Control pieces by text, for vocabularies that declare them as user-defined. HTML
-# tags and runs of spaces are user-defined too, and ordinary text.
+# Control pieces by text, for vocabularies that declare them as user-defined; the last line has those of
+# Gemma 4. HTML tags and runs of spaces are user-defined too, and ordinary text.
 _CONTROL_PIECE = re.compile(
     r'<(pad|bos|eos|unk|mask|2mass|unused\d+|(start|end)_of_(turn|image|audio)|(image|audio)_soft_token)>'
     r'|\[(multimodal|@BOS@|toxicity=\d+)\]'
+    r'|<\|([a-z_]+|")\|?>|<[a-z_]+\|>'
 )
 
 
@@ -41,18 +42,18 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
     The file is read when first needed, and pickling carries its path alone.
 
     Attributes:
-        model_path: The SentencePiece model, or a GGUF file that holds one; local or on a remote
-            file system.
-        generation: The Gemma generation whose special ids it has (1, 2, 3).
+        model_path: The SentencePiece model, or a GGUF file or `tokenizer.json` that says the same; local or
+            on a remote file system.
+        generation: The Gemma generation whose special ids it has.
     """
 
     model_path: str | os.PathLike[str]
-    generation: int
+    generation: architectures.Generation
 
     def __post_init__(self) -> None:
         if self.generation not in architectures.SPECIAL_TOKENS:
             raise ValueError(
-                f'Expected generation to be one of {sorted(architectures.SPECIAL_TOKENS)}, got '
+                f'Expected generation to be one of {list(architectures.SPECIAL_TOKENS)}, got '
                 f'generation={self.generation!r}. Take that of the model, Architecture.generation.'
             )
 
@@ -78,7 +79,7 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
 
     @property
     def turn_markers(self) -> Mapping[str, tuple[int, ...]]:
-        """See `Tokenizer.turn_markers`; the templates' words are Gemma's own."""
+        """See `Tokenizer.turn_markers`; the templates' words are those of Gemma 1 to 3."""
         special = self.special_tokens
         return {
             tokenizer_lib.START_OF_TURN: (special.start_of_turn,),
@@ -136,8 +137,7 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         special = self.special_tokens
         for index, piece in (
             (special.pad, '<pad>'),
-            (special.start_of_turn, '<start_of_turn>'),
-            (special.end_of_turn, '<end_of_turn>'),
+            *zip((special.start_of_turn, special.end_of_turn), special.turn_pieces, strict=True),
         ):
             file_piece = model.pieces[index].piece if index < len(model.pieces) else None
             if file_piece != piece:

@@ -45,8 +45,11 @@ class Names:
     Names of a layer's tensors have `{}` for its number; a model without a tensor needs no name for it.
 
     Attributes:
+        others: Names of further tensors by their fields of the weights. One name with two {} is of several
+            tensors, where the second is their number; one without it is of all of them together.
+        unread: Beginnings of names of tensors that change no logit.
         norms_hold_one: True if norms are stored with the 1 of `Architecture.norms_add_one` added.
-        embedding_rows: Rows that a file's embedding may have in place of V. Rows that it lacks become zeros,
+        table_rows: Rows that a file's tables may have in place of V. Rows that it lacks become zeros,
             and further ones are cut off, so no token of a text may be among them.
     """
 
@@ -66,8 +69,15 @@ class Names:
     post_ffw_norm: str = ''
     query_norm: str = ''
     key_norm: str = ''
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unread: tuple[str, ...] = ()
     norms_hold_one: bool = False
-    embedding_rows: int | None = None
+    table_rows: tuple[int, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables' names, of which one may be of no model."""
+        return (self.embedding, self.output, self.others.get('per_layer_embedding', ''))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,35 +93,79 @@ class Place:
     shardings: jax.sharding.NamedSharding | Weights | None = None
 
 
-def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
-    """The parts of each weight, in the tree of the weights; `rows` are the embedding's in the file."""
+def parts(architecture: Architecture, names: Names, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
+    """The parts of each weight, in the tree of the weights; `shapes` are those of the file's tensors."""
     a = architecture
-    wide, narrow = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
-    rows = rows if rows == names.embedding_rows else a.num_embed
     # The 1 is taken off before the type is narrowed: 1 + w has fewer digits left for w.
     one = np.float32(names.norms_hold_one)
-    # Outputs of the stored matrices that make one of ours.
-    outputs = {
-        'query_key_value': {names.query: wide, names.key: narrow, names.value: narrow},
-        'attention_output': {names.attention_output: a.embed_dim},
-        'gate_up': {names.gate: a.hidden_dim, names.up: a.hidden_dim},
-        'down': {names.down: a.embed_dim},
-    }
 
     def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
+        layer = a.layers[index]
+        heads = {names.query: a.num_heads}
+        if layer.has_keys:
+            heads |= {names.key: layer.num_kv_heads}
+            heads |= {} if layer.values_are_keys else {names.value: layer.num_kv_heads}
+        # Outputs of the stored matrices that make one of ours.
+        outputs = {
+            'query_key_value': {name: count * layer.head_dim for name, count in heads.items()},
+            'attention_output': {names.attention_output: a.embed_dim},
+            'gate_up': {names.gate: layer.hidden_dim, names.up: layer.hidden_dim},
+            'down': {names.down: a.embed_dim},
+        }
         if field in outputs:
             return Part(
                 sources={name.format(index): (size, shape[0]) for name, size in outputs[field].items()},
                 arrange=lambda *stored: np.concatenate(stored).T,
             )
-        name = getattr(names, field).format(index)
-        if field in ('embedding', 'output'):
+        name = names.others[field] if field in names.others else getattr(names, field)
+        if field in ('altup_copying', 'altup_joining'):
+            return _copies(name, shape)
+        name = name.format(index)
+        if field in ('embedding', 'output', 'per_layer_embedding'):
+            rows = shapes.get(name, shape)[0]
+            stored_rows = rows if rows in names.table_rows else a.num_embed
             return Part(
-                sources={name: (rows, a.embed_dim)}, arrange=lambda stored: _with_rows(stored, a.num_embed)
+                sources={name: (stored_rows, shape[1])},
+                arrange=lambda stored: _with_rows(stored, a.num_embed),
             )
+        if field in ('experts_gate_up', 'experts_down', 'altup_prediction'):
+            return _blocks(a, field, name, shape)
+        if len(shape) == 2:
+            return Part(sources={name: shape[::-1]}, arrange=lambda stored: stored.T)
         return Part(sources={name: shape}, arrange=lambda norm: norm - one if one else norm)
 
     return tree(a, part)
+
+
+def _copies(name: str, shape: tuple[int, ...]) -> Part:
+    """Matrices `[A - 1 D D]` of copies, stored as one tensor or each by itself."""
+    if '{}' not in name:
+        return Part(sources={name: shape}, arrange=lambda stored: stored.transpose(0, 2, 1))
+    return Part(
+        sources={name.format(number): shape[1:] for number in range(shape[0])},
+        arrange=lambda *stored: np.stack(stored).transpose(0, 2, 1),
+    )
+
+
+def _blocks(a: Architecture, field: str, name: str, shape: tuple[int, ...]) -> Part:
+    """Weights that are stored in blocks: one for each expert, or one matrix of coefficients."""
+    if field == 'altup_prediction':
+        return Part(
+            sources={name: (shape[1] * shape[2], shape[0])}, arrange=lambda stored: stored.T.reshape(shape)
+        )
+    experts = a.experts
+    if experts is None:
+        raise ValueError(f'Expected an architecture with experts for field={field!r}, got experts=None.')
+    if field == 'experts_down':
+        stored_shape = (experts.count, a.embed_dim, experts.hidden_dim)
+        return Part(
+            sources={name: stored_shape}, arrange=lambda stored: stored.transpose(0, 2, 1).reshape(shape)
+        )
+    halves = (experts.count, 2, experts.hidden_dim, a.embed_dim)
+    return Part(
+        sources={name: (experts.count, 2 * experts.hidden_dim, a.embed_dim)},
+        arrange=lambda stored: stored.reshape(halves).transpose(3, 1, 0, 2).reshape(shape),
+    )
 
 
 def _with_rows(table: Any, rows: int) -> Any:

@@ -53,7 +53,7 @@ class Format[A: Architecture]:
                 _check_output_is_tied(file, tensors[_OUTPUT], tensors[names.embedding])
 
             def read(name: str) -> Any:
-                if name not in (names.embedding, names.output):
+                if name not in names.tables:
                     return _read(file, tensors[name])
                 rows = _read_table(file, tensors[name], architecture.num_embed, jnp.dtype(place.dtype))
                 return jax.device_put(rows, may_alias=True)
@@ -76,15 +76,11 @@ class Format[A: Architecture]:
             architecture, self.models, lambda known: self.differences(known, header.metadata)
         )
         names = self.names(architecture)
-        embedding = header.tensors.get(names.embedding)
-        rows = architecture.num_embed if embedding is None else embedding.shape[0]
-        parts = checkpoint.parts(architecture, names, rows)
+        shapes = {name: tensor.shape for name, tensor in header.tensors.items()}
+        parts = checkpoint.parts(architecture, names, shapes)
         expected = checkpoint.sources(parts)
-        checkpoint.check_shapes(
-            {name: tensor.shape for name, tensor in header.tensors.items()},
-            expected,
-            ignored=(_OUTPUT,) if architecture.ties_output else (),
-        )
+        copies = (_OUTPUT,) if architecture.ties_output else ()
+        checkpoint.check_shapes(shapes, expected, ignored=(*copies, *names.unread))
         kinds = {header.tensors[name].type for name in expected}
         if unreadable := kinds - _readable(kinds):
             raise ValueError(

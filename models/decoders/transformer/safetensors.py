@@ -34,8 +34,8 @@ class Format[A: Architecture]:
         output_copies: Names, as they stand, of copies of an embedding that is the output layer too.
         ignored: Beginnings of names of tensors that are no weight of the text model, such as vision's.
         config: Fields of `config.json` for an architecture; those that a file has are compared.
-            Rotary settings are `rope_theta`, `rope_factor`, and for local layers `rope_local_base_freq` and
-            `rope_local_factor`, however a file writes them.
+            Rotary settings are `rope_theta`, `rope_factor` and `rope_share`, and for local layers
+            `rope_local_base_freq`, `rope_local_factor` and `rope_local_share`, however a file writes them.
     """
 
     models: Mapping[str, A]
@@ -80,10 +80,12 @@ class Format[A: Architecture]:
         prefix = self._prefix(names.embedding, tensors)
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in tensors.items()}
         self._check_sizes(architecture, shapes, prefix)
-        parts = checkpoint.parts(architecture, names, shapes[prefix + names.embedding][0])
+        of_model = {name.removeprefix(prefix): shape for name, shape in shapes.items()}
+        parts = checkpoint.parts(architecture, names, of_model)
         expected = {prefix + name: shape for name, shape in checkpoint.sources(parts).items()}
         copies = self.output_copies if architecture.ties_output else ()
-        checkpoint.check_shapes(shapes, expected, ignored=(*self.ignored, *copies))
+        unread = [prefix + name for name in names.unread]
+        checkpoint.check_shapes(shapes, expected, ignored=(*self.ignored, *copies, *unread))
         kinds = {name: tensors[name].get_slice(name).get_dtype() for name in expected}
         if others := [f'{name}: {kind}' for name, kind in kinds.items() if kind not in _FLOAT_TYPES]:
             raise ValueError(
@@ -241,17 +243,20 @@ def _differences(fields: Mapping[str, object], config: Mapping[str, Any]) -> lis
 
 
 def _flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The text part of a config, with the two ways of writing rotary settings made one."""
+    """The text part of a config, with the ways of writing some settings made one."""
     flat = dict(config.get('text_config', config))
+    if isinstance(hidden := flat.get('intermediate_size'), list) and len(set(hidden)) == 1:
+        flat['intermediate_size'] = hidden[0]
     if 'rope_scaling' in flat:
         flat['rope_factor'] = (flat['rope_scaling'] or {}).get('factor', 1.0)
     rotary: Mapping[str, Any] = flat.get('rope_parameters') or {}
-    for layer_type, base, factor in (
-        ('full_attention', 'rope_theta', 'rope_factor'),
-        ('sliding_attention', 'rope_local_base_freq', 'rope_local_factor'),
+    for layer_type, base, factor, share in (
+        ('full_attention', 'rope_theta', 'rope_factor', 'rope_share'),
+        ('sliding_attention', 'rope_local_base_freq', 'rope_local_factor', 'rope_local_share'),
     ):
         settings = rotary.get(layer_type, rotary if layer_type == 'full_attention' else {})
         if 'rope_theta' in settings:
             flat[base] = settings['rope_theta']
             flat[factor] = settings.get('factor', 1.0)
+            flat[share] = settings.get('partial_rotary_factor', 1.0)
     return flat

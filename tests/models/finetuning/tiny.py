@@ -25,7 +25,7 @@ from models.prompt_templates import PromptTemplate
 EOS, BOS, FIRST_BYTE = 1, 2, 4
 ARCHITECTURE = architectures.GemmaArchitecture(
     num_embed=260, embed_dim=16, hidden_dim=24, num_heads=2, head_dim=8, num_kv_heads=1,
-    attention_types=('local', 'global'), generation=3, sliding_window_size=8, use_qk_norm=True,
+    attention_types=('local', 'global'), generation='3', sliding_window_size=8, use_qk_norm=True,
 )  # fmt: skip
 TEMPLATE = PromptTemplate(
     private='{examples}\n{label}:', example='{label}:{text};\n', public='{label}:', stop=(';',)

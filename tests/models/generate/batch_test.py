@@ -26,7 +26,7 @@ LABEL = 'sports'
 def generator() -> BatchGenerator:
     """The real prompt writer over the bundled vocabulary, and a table that likes to stop."""
     path = bundled.TOKENIZER
-    vocabulary = tokenizer.GemmaTokenizer(path, 3)
+    vocabulary = tokenizer.GemmaTokenizer(path, '3')
     writer = prompts.PromptWriter(
         template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
     )

@@ -41,7 +41,7 @@ OTHERS = ('shares', 'a bank', 'profits')
 
 
 def generator_of(params: MechanismParams, structure: Structure | None = None) -> BatchGenerator:
-    vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
+    vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, '3')
     writer = prompts.PromptWriter(
         template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200,
         structure=structure,

@@ -36,7 +36,7 @@ FOUND = schema.compiled(SCHEMA)
 
 @pytest.fixture(scope='module')
 def tokenizer() -> Tokenizer:
-    return GemmaTokenizer(bundled.TOKENIZER, 3)
+    return GemmaTokenizer(bundled.TOKENIZER, '3')
 
 
 def forced_table(tokenizer: Tokenizer, found: automaton.Automaton = FOUND) -> np.ndarray:
@@ -96,7 +96,7 @@ def assert_examples_are_valid(tokenizer: Tokenizer, examples: int, forces: bool 
 
 
 def test_examples_of_a_real_vocabulary_are_valid(gemma_file: pathlib.Path) -> None:
-    assert_examples_are_valid(GemmaTokenizer(gemma_file, 3), examples=5)
+    assert_examples_are_valid(GemmaTokenizer(gemma_file, '3'), examples=5)
 
 
 def test_forced_tokens_spell_what_is_forced(tokenizer: Tokenizer) -> None:

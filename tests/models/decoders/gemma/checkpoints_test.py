@@ -26,8 +26,8 @@ from tests.models.decoders.gemma.hub_checkpoints import (
     all_logits,
     hub_tensors,
     oracle,
-    parameter_shapes,
 )
+from tests.models.decoders.gemma.library_models import parameter_shapes
 from tests.samples import assert_import_leaves
 
 pytestmark = pytest.mark.heavy

@@ -28,7 +28,7 @@ from models.stop_rule import StopRule
 from tests import samples
 from tests.contracts import decoder_contract
 from tests.models.decoders.gemma.decoder_test import GEMMA2
-from tests.models.decoders.gemma.hub_checkpoints import parameter_shapes
+from tests.models.decoders.gemma.library_models import parameter_shapes
 
 pytestmark = pytest.mark.heavy
 

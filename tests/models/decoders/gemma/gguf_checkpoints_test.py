@@ -17,7 +17,7 @@ from models.decoders.transformer.checkpoint import Place
 from tests.models.decoders.gemma.gguf_files import F32, gguf_metadata, gguf_tensors, write_gguf
 from tests.models.decoders.gemma.hub_checkpoints import CASES, GEMMA2, GEMMA3, all_logits, hub_tensors, oracle
 
-NAMES = {1: 'gemma', 2: 'gemma2', 3: 'gemma3'}
+NAMES = {'1': 'gemma', '2': 'gemma2', '3': 'gemma3', '3n': 'gemma3n', '4': 'gemma4'}
 Kind = gguf.GGMLQuantizationType
 
 
@@ -172,7 +172,7 @@ def test_another_models_file_is_refused_in_a_line_that_names_the_model(tmp_path:
 @pytest.mark.parametrize(
     ('name', 'general', 'message'),
     [
-        ('llama', {}, "among gemma, gemma2, gemma3, got 'llama'"),
+        ('llama', {}, "among gemma, gemma2, gemma3, gemma3n, gemma4, got 'llama'"),
         ('gemma-embedding', {}, "got 'gemma-embedding'"),
         ('clip', {'general.type': 'mmproj'}, "got general.type='mmproj' .* Give the text model's own file"),
         ('clip', {}, "of general.architecture='clip'"),

@@ -28,7 +28,7 @@ def gguf_tensors(a: architectures.GemmaArchitecture, hub: dict[str, np.ndarray])
             _, index, stem = stem.split('.', 2)
             layer = f'blk.{index}.'
         if stem == 'post_attention_layernorm':
-            short = 'ffn_norm' if a.generation == 1 else 'post_attention_norm'
+            short = 'ffn_norm' if a.generation == '1' else 'post_attention_norm'
         else:
             short = _NAMES[stem]
         tensors[f'{layer}{short}.weight'] = value + 1 if stem.endswith('norm') else value
@@ -43,13 +43,13 @@ def gguf_metadata(a: architectures.GemmaArchitecture) -> dict[str, Any]:
         'attention.key_length': a.head_dim, 'attention.value_length': a.head_dim,
         'attention.layer_norm_rms_epsilon': 1e-6,
     }  # fmt: skip
-    if a.generation > 1:
+    if a.generation > '1':
         metadata['attention.sliding_window'] = a.sliding_window_size
         metadata['attention.sliding_window_pattern'] = [kind == 'local' for kind in a.attention_types]
-    if a.generation == 2:
+    if a.generation == '2':
         metadata['attn_logit_softcapping'] = a.attn_logits_soft_cap
         metadata['final_logit_softcapping'] = a.final_logit_softcap
-    if a.generation == 3:
+    if a.generation == '3':
         metadata['rope.freq_base'] = float(a.global_base_frequency)
         metadata['rope.freq_base_swa'] = float(a.local_base_frequency)
         metadata['rope.scaling.factor'] = a.global_scale_factor

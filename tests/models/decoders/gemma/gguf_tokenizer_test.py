@@ -77,8 +77,8 @@ def write(path: pathlib.Path, general: dict[str, Any]) -> pathlib.Path:
 def test_invented_vocabulary_gives_the_models_own_ids(
     model_path: pathlib.Path, vocabulary: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    within = GemmaTokenizer(write(tmp_path / 'a.gguf', vocabulary), 3)
-    own = GemmaTokenizer(model_path, 3)
+    within = GemmaTokenizer(write(tmp_path / 'a.gguf', vocabulary), '3')
+    own = GemmaTokenizer(model_path, '3')
     texts = [*tokenizer_reference.texts(), *CONTROL_TEXTS, 'a \u2581 \u2581\u2581b', '<end_of_turn>\n\n  x']
     for text, found, expected in zip(texts, within.encode_batch(texts), own.encode_batch(texts), strict=True):
         assert found.tolist() == expected.tolist(), repr(text)
@@ -94,12 +94,95 @@ def test_placeholders_after_the_last_piece_are_left_out(
     vocabulary: dict[str, Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = len(vocabulary['tokenizer.ggml.tokens'])
-    monkeypatch.setattr(vocabulary_module, '_NUM_PIECES', {3: count})
+    monkeypatch.setattr(vocabulary_module, '_NUM_PIECES', {'3': count})
     longer = dict(vocabulary)
     longer['tokenizer.ggml.tokens'] = [*vocabulary['tokenizer.ggml.tokens'], '<image_soft_token>', '[PAD9]']
     longer['tokenizer.ggml.scores'] = [*vocabulary['tokenizer.ggml.scores'], -1000.0, -1000.0]
     longer['tokenizer.ggml.token_type'] = [*vocabulary['tokenizer.ggml.token_type'], 3, 5]
-    assert GemmaTokenizer(write(tmp_path / 'a.gguf', longer), 3).vocab_size == count
+    assert GemmaTokenizer(write(tmp_path / 'a.gguf', longer), '3').vocab_size == count
+
+
+def _merges(pieces: list[Any]) -> list[str]:
+    """All pairs of ordinary pieces that make another, by its score, as converters list them."""
+    ordinary = {piece.piece: piece.score for piece in pieces if piece.type == type(piece).NORMAL}
+    pairs = [
+        (-score, f'{piece[:cut]} {piece[cut:]}')
+        for piece, score in ordinary.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in ordinary and piece[cut:] in ordinary
+    ]
+    return [pair for _, pair in sorted(pairs)]
+
+
+def _write_json(path: pathlib.Path, pieces: list[Any]) -> pathlib.Path:
+    """The pieces of a model as the `tokenizers` library has them."""
+    kinds = type(pieces[0])
+    added = [
+        {'id': index, 'content': piece.piece, 'special': piece.type != kinds.USER_DEFINED}
+        for index, piece in enumerate(pieces)
+        if piece.type in (kinds.CONTROL, kinds.UNKNOWN, kinds.USER_DEFINED)
+    ]
+    vocabulary = {piece.piece: index for index, piece in enumerate(pieces)}
+    model = {'type': 'BPE', 'vocab': vocabulary, 'merges': [pair.split(' ') for pair in _merges(pieces)]}
+    path.write_text(json.dumps({'added_tokens': added, 'model': model}), encoding='utf-8')
+    return path
+
+
+@pytest.mark.parametrize('form', ['gguf', 'json'])
+def test_merges_give_the_ids_of_scores(form: str, model_path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A vocabulary of Gemma 4, which has other names for turns and further control pieces."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(model_path.read_bytes())
+    kinds = type(model.pieces[0])
+    assert model.pieces[105].piece == '<start_of_turn>'
+    for index, name in (
+        (105, '<|turn>'),
+        (106, '<turn|>'),
+        (50, '<|tool>'),
+        (60, '<|think|>'),
+        (61, '<|"|>'),
+    ):
+        model.pieces[index].piece = name
+    (tmp_path / 'tokenizer.model').write_bytes(model.SerializeToString())
+    if form == 'json':
+        path = _write_json(tmp_path / 'tokenizer.json', list(model.pieces))
+    else:
+        path = write(
+            tmp_path / 'a.gguf',
+            {
+                'tokenizer.ggml.model': 'gemma4',
+                'tokenizer.ggml.tokens': [piece.piece for piece in model.pieces],
+                'tokenizer.ggml.scores': [-1000.0 for _ in model.pieces],
+                'tokenizer.ggml.token_type': [
+                    kinds.CONTROL if piece.type == kinds.UNKNOWN else piece.type for piece in model.pieces
+                ],
+                'tokenizer.ggml.merges': _merges(list(model.pieces)),
+            },
+        )
+    found, own = GemmaTokenizer(path, '4'), GemmaTokenizer(tmp_path / 'tokenizer.model', '4')
+    texts = [
+        *tokenizer_reference.texts(), *CONTROL_TEXTS, '<|turn>user\n<turn|> <|think|><|"|><|tool>',
+    ]  # fmt: skip
+    for text, ids, expected in zip(texts, found.encode_batch(texts), own.encode_batch(texts), strict=True):
+        assert ids.tolist() == expected.tolist(), repr(text)
+        assert not {50, 60, 61, 105, 106} & set(ids.tolist()), repr(text)
+    assert found.decode_batch(found.encode_batch(texts)) == own.decode_batch(own.encode_batch(texts))
+    np.testing.assert_array_equal(found.released_token_mask(), own.released_token_mask())
+    assert found.turn_markers == {'<start_of_turn>': (105,), '<end_of_turn>': (106,)}
+
+
+def test_tokenizer_json_that_holds_no_merges_is_refused(
+    model_path: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    model = sentencepiece_model_pb2.ModelProto.FromString(model_path.read_bytes())
+    path = _write_json(tmp_path / 'tokenizer.json', list(model.pieces))
+    content = json.loads(path.read_text())
+    for change in ({'merges': []}, {'vocab': {'a': 5000}}):
+        path.write_text(json.dumps(content | {'model': content['model'] | change}))
+        with pytest.raises(ValueError, match='Expected ids from 0 on and merges, got tokenizer='):
+            GemmaTokenizer(path, '3').encode_batch(['text'])
+    path.write_text('[')
+    with pytest.raises(ValueError, match='Fetch the file again'):
+        GemmaTokenizer(path, '3').encode_batch(['text'])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +200,7 @@ def test_placeholders_after_the_last_piece_are_left_out(
 def test_file_without_a_sentencepiece_vocabulary_is_refused(
     change: dict[str, Any], message: str, vocabulary: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    tokenizer = GemmaTokenizer(write(tmp_path / 'a.gguf', vocabulary | change), 3)
+    tokenizer = GemmaTokenizer(write(tmp_path / 'a.gguf', vocabulary | change), '3')
     with pytest.raises(ValueError, match=message):
         tokenizer.encode_batch(['text'])
 
@@ -125,8 +208,11 @@ def test_file_without_a_sentencepiece_vocabulary_is_refused(
 def test_vocabulary_of_another_generation_is_refused(
     vocabulary: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
+    path = write(tmp_path / 'a.gguf', vocabulary)
     with pytest.raises(ValueError, match="'<start_of_turn>' at id 106 of a Gemma 2 tokenizer"):
-        GemmaTokenizer(write(tmp_path / 'a.gguf', vocabulary), 2).encode_batch(['text'])
+        GemmaTokenizer(path, '2').encode_batch(['text'])
+    with pytest.raises(ValueError, match=r"'<\|turn>' at id 105 of a Gemma 4 tokenizer"):
+        GemmaTokenizer(path, '4').encode_batch(['text'])
 
 
 # --- The real one ----------------------------------------------------------------
@@ -134,7 +220,7 @@ def test_vocabulary_of_another_generation_is_refused(
 
 @pytest.fixture(scope='module')
 def real(gemma_file: pathlib.Path) -> GemmaTokenizer:
-    return GemmaTokenizer(gemma_file, 3)
+    return GemmaTokenizer(gemma_file, '3')
 
 
 @pytest.mark.heavy
@@ -210,6 +296,20 @@ def test_no_text_has_other_ids_than_an_independent_tokenizer_gives(real: GemmaTo
     assert [text for text in differing if not any(piece in text for piece in CONTROL_TEXTS)] == []
     # And it does turn them into control tokens, so that this comparison could fail.
     assert len(list(_differing(real, other, CONTROL_TEXTS))) == len(CONTROL_TEXTS)
+
+
+@pytest.mark.heavy
+def test_merges_of_the_whole_vocabulary_give_the_ids_of_its_scores(
+    real: GemmaTokenizer, tmp_path: pathlib.Path
+) -> None:
+    """Gemma 4 has no scores but in its SentencePiece model: Gemma 3's vocabulary stands for it."""
+    merged = GemmaTokenizer(_write_json(tmp_path / 'tokenizer.json', list(real._model.pieces)), '3')
+    assert merged.vocab_size == real.vocab_size
+    texts = [*tokenizer_reference.texts(), *CONTROL_TEXTS, *(_shared_texts() if SHARED.is_dir() else [])]
+    for text, found, expected in zip(
+        texts, merged.encode_batch(texts), real.encode_batch(texts), strict=True
+    ):
+        assert found.tolist() == expected.tolist(), repr(text)
 
 
 def _differing(real: GemmaTokenizer, other: Any, texts: Sequence[str]) -> Iterator[str]:

@@ -1,41 +1,34 @@
 """Small models of each generation, random weights as the hub has them, and the logits of `transformers`."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.decoders.gemma import architectures, library
+from models.decoders.gemma import architectures
 from models.decoders.transformer import forward
 from models.decoders.transformer.weights import Weights
 
 # Soft caps low enough to bite, windows shorter than the prompt.
 GEMMA1 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=1,
-    attention_types=('global', 'global'), generation=1, use_post_norms=False,
+    attention_types=('global', 'global'), generation='1', use_post_norms=False,
 )  # fmt: skip
 GEMMA2 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=2,
-    attention_types=('local', 'global', 'local'), generation=2, sliding_window_size=4,
+    attention_types=('local', 'global', 'local'), generation='2', sliding_window_size=4,
     final_logit_softcap=3.0, attn_logits_soft_cap=2.0,
     query_pre_attn_scalar=4,
 )  # fmt: skip
 GEMMA3 = architectures.GemmaArchitecture(
     num_embed=40, embed_dim=16, hidden_dim=24, num_heads=4, head_dim=6, num_kv_heads=2,
-    attention_types=('local', 'local', 'global'), generation=3, sliding_window_size=4,
+    attention_types=('local', 'local', 'global'), generation='3', sliding_window_size=4,
     use_qk_norm=True, transpose_gating_einsum=True, local_base_frequency=10,
     global_base_frequency=1000, global_scale_factor=8.0,
 )  # fmt: skip
 EQUAL_HEADS = dataclasses.replace(GEMMA2, num_kv_heads=4)
 CASES = {'gemma1': GEMMA1, 'gemma2': GEMMA2, 'gemma3': GEMMA3, 'equal heads': EQUAL_HEADS}
-
-
-def parameter_shapes(a: architectures.GemmaArchitecture) -> Any:
-    """The library's parameters as a nested dictionary of `jax.ShapeDtypeStruct`, by the library itself."""
-    model = library.make_transformer(a, dtype=jnp.float32)
-    return jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 1), jnp.int32))['params']
 
 
 def all_logits(a: architectures.GemmaArchitecture, weights: Weights, tokens: np.ndarray) -> jax.Array:
@@ -64,10 +57,10 @@ def hub_tensors(a: architectures.GemmaArchitecture, prefix: str = 'model.') -> d
         add(layer + 'mlp.down_proj.weight', a.embed_dim, a.hidden_dim)
         add(layer + 'input_layernorm.weight', a.embed_dim)
         add(layer + 'post_attention_layernorm.weight', a.embed_dim)
-        if a.generation > 1:
+        if a.generation > '1':
             add(layer + 'pre_feedforward_layernorm.weight', a.embed_dim)
             add(layer + 'post_feedforward_layernorm.weight', a.embed_dim)
-        if a.generation == 3:
+        if a.generation == '3':
             add(layer + 'self_attn.q_norm.weight', a.head_dim)
             add(layer + 'self_attn.k_norm.weight', a.head_dim)
     return tensors
@@ -104,7 +97,7 @@ def oracle(
             linear(hidden, f'{layer}self_attn.{name}_proj').reshape(len(tokens), -1, a.head_dim)
             for name in 'qkv'
         )
-        if a.generation == 3:
+        if a.generation == '3':
             q, k = norm(q, layer + 'self_attn.q_norm'), norm(k, layer + 'self_attn.k_norm')
         local = kind == 'local'
         base = a.local_base_frequency if local else a.global_base_frequency
@@ -121,7 +114,7 @@ def oracle(
         probabilities /= probabilities.sum(-1, keepdims=True)
         mixed = np.einsum('nqk,knh->qnh', probabilities, v).reshape(len(tokens), -1)
         attended = linear(mixed, layer + 'self_attn.o_proj')
-        if a.generation == 1:
+        if a.generation == '1':
             x = x + attended
             hidden = norm(x, layer + 'post_attention_layernorm')
         else:
@@ -130,5 +123,5 @@ def oracle(
         gate = linear(hidden, layer + 'mlp.gate_proj')
         gelu = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
         fed = linear(gelu * linear(hidden, layer + 'mlp.up_proj'), layer + 'mlp.down_proj')
-        x = x + (fed if a.generation == 1 else norm(fed, layer + 'post_feedforward_layernorm'))
+        x = x + (fed if a.generation == '1' else norm(fed, layer + 'post_feedforward_layernorm'))
     return cap(norm(x, 'norm') @ weights['embed_tokens.weight'].T, a.final_logit_softcap)

@@ -16,15 +16,13 @@ def make_transformer(a: GemmaArchitecture, *, dtype: Any = jnp.float32) -> Any:
     """A Flax module as of `library.make_transformer`, of Gemma 3n and Gemma 4 too."""
     if a.generation not in ('3n', '4'):
         return library.make_transformer(a, dtype=dtype)
-    preset = {'3n': gm.nn.Gemma3n_E2B, '4': gm.nn.Gemma4_26B_A4B if a.experts else gm.nn.Gemma4_E2B}[
-        a.generation
-    ]
+    large = gm.nn.Gemma4_26B_A4B if a.experts else gm.nn.Gemma4_31B
+    preset = gm.nn.Gemma3n_E2B if a.generation == '3n' else gm.nn.Gemma4_E2B if a.per_layer_dim else large
     config: Any = preset.config
     types = type(config.attention_types[0])
     sharing = None
     if a.num_kv_shared_layers:
-        sharing = type(gm.nn.Gemma4_E2B.config.kv_cache_sharing_config)
-        sharing = sharing(
+        sharing = type(config.kv_cache_sharing_config)(
             frac_shared_layers=a.num_kv_shared_layers / a.num_layers, share_global=True, share_local=True
         )
     changes: dict[str, Any] = {

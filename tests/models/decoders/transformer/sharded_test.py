@@ -112,5 +112,5 @@ def test_weights_are_sharded_where_a_copy_takes_more_than_half_of_a_device(
 
 
 def test_devices_that_weights_cannot_be_cut_for_are_refused() -> None:
-    with pytest.raises(ValueError, match=r'devices=5 for embedding of shape=\(96, 32\)'):
+    with pytest.raises(ValueError, match=r'devices=5 for query_key_value of shape=\(32, 64\)'):
         sharded.specs(UNTIED, 5)
