@@ -1,7 +1,6 @@
 """Parameters of the gemma library, which stores weights for training: their names, and what is made of them.
 
-Names have slashes between the keys of the nested dictionary, such as 'layer_0/attn/q_einsum/w'. Checkpoints
-that Google released say some of them in another way, see `canonical`.
+Names have slashes between the keys of the nested dictionary, such as 'layer_0/attn/q_einsum/w'.
 """
 
 from __future__ import annotations
@@ -68,17 +67,13 @@ _NAMES_OF = {
 _NAMES_BESIDE_EXPERTS = {'down': 'mlp2/linear', 'pre_ffw_norm': 'pre_ffw2_norm/scale'}
 # Beginnings of names of parts that read no text.
 _OTHER_PARTS = ('audio_encoder/', 'vision_encoder/', 'embedder/audio_', 'embedder/mm_')
-# Names that end so in a nested dictionary, whichever way a checkpoint says them.
+# Experts have a module for each matrix, where other feed-forward parts have the matrix itself.
 _WITHOUT_W = re.compile(r'(/mlp2?/(?:gating_einsum|linear))/w$')
-_WITH_W = re.compile(r'(/mlp/router_logits)$')
 
 
 def canonical(name: str) -> str:
-    """A parameter's name as the library's own initialization gives it.
-
-    Flat checkpoints, as Gemma was released, put a `w` behind matrices that have none, or leave it out.
-    """
-    return _WITH_W.sub(r'\1/w', _WITHOUT_W.sub(r'\1', name))
+    """A parameter's name, in which matrices of all feed-forward parts end alike."""
+    return _WITHOUT_W.sub(r'\1', name)
 
 
 def ignored(a: GemmaArchitecture) -> tuple[str, ...]:

@@ -82,19 +82,19 @@ _LATER: dict[str, Any] = {
     'local_base_frequency': 10, 'global_base_frequency': 1000, 'final_logit_softcap': 3.0,
 }  # fmt: skip
 GEMMA3N = architectures.GemmaArchitecture(
-    **_LATER, generation='3n', num_kv_heads=2, attention_types=('local', 'global', 'local', 'global'),
-    num_kv_shared_layers=2, per_layer_dim=6,
-    altup=AltUp(copies=4, largest_coefficient=0.5, laurel_rank=3, sparse_layers=2, sparsity=0.6),
+    **_LATER, generation='3n', num_kv_heads=2, attention_types=('local', 'global', 'global'),
+    num_kv_shared_layers=1, per_layer_dim=6,
+    altup=AltUp(copies=4, largest_coefficient=0.5, laurel_rank=3, sparse_layers=1, sparsity=0.6),
 )  # fmt: skip
 _GEMMA4 = _LATER | {
     'generation': '4', 'global_head_dim': 16, 'global_rotary_share': 0.25, 'scales_layers': True,
 }  # fmt: skip
 GEMMA4 = architectures.GemmaArchitecture(
-    **_GEMMA4, num_kv_heads=1, attention_types=('local', 'global', 'local', 'local', 'global'),
-    num_kv_shared_layers=3, kv_shared_hidden_dim=96, per_layer_dim=6,
+    **_GEMMA4, num_kv_heads=1, attention_types=('local', 'global', 'local', 'global'),
+    num_kv_shared_layers=2, kv_shared_hidden_dim=96, per_layer_dim=6,
 )  # fmt: skip
 EXPERTS = architectures.GemmaArchitecture(
-    **_GEMMA4, num_kv_heads=2, attention_types=('local', 'local', 'global'), num_global_kv_heads=1,
+    **_GEMMA4, num_kv_heads=2, attention_types=('local', 'global'), num_global_kv_heads=1,
     global_values_are_keys=True, experts=Experts(count=6, hidden_dim=16, per_token=2),
 )  # fmt: skip
 BUNDLED = architectures.ARCHITECTURES['bundled']
@@ -176,8 +176,22 @@ def _prompts(name: str, count: int, seed: int = 0) -> list[np.ndarray]:
     return decoder_contract.prompts(_case(name).num_embed, count, seed)
 
 
-@pytest.mark.parametrize('check', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize('name', ('gemma2', 'gemma3', 'gemma3n', 'gemma4', 'experts'))
+# Gemma 3n takes the longest to compile, and shares its loop with the others.
+_OF_THE_LOOP = (
+    decoder_contract.check_micro_batches_equal_the_whole,
+    decoder_contract.check_padding_rows_vote_nothing,
+)
+_CONTRACTS = [
+    (name, check)
+    for name in ('gemma2', 'gemma3', 'gemma3n', 'gemma4', 'experts')
+    for check in decoder_contract.DECODER_CHECKS
+    if not (name == 'gemma3n' and check in _OF_THE_LOOP)
+]
+
+
+@pytest.mark.parametrize(
+    ('name', 'check'), _CONTRACTS, ids=[f'{name}-{check.__name__}' for name, check in _CONTRACTS]
+)
 def test_contract(name: str, check: Callable[[DecoderCase], None]) -> None:
     """The bundled model keeps it in tests/contracts."""
     check(DecoderCase(load=functools.partial(_decoder, name)))

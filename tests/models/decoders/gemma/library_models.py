@@ -74,11 +74,11 @@ def random_parameters(a: GemmaArchitecture, seed: int, scale: float = 0.3) -> li
 
     def of(path: Any, leaf: Any) -> jax.Array:
         names = [str(key.key) for key in path]
-        drawn = rng.normal(0, scale, leaf.shape)
+        drawn = np.float32(scale) * rng.standard_normal(leaf.shape, np.float32)
         if a.norms_add_one or names[-1] not in _NEAR_ONE:
             return jnp.asarray(drawn, jnp.float32)
         if a.experts is not None and 'pre_ffw_norm' in names:
-            drawn = np.full(leaf.shape, 0.4)
+            drawn = np.full(leaf.shape, 0.4, np.float32)
         return jnp.asarray(1 + drawn, jnp.float32)
 
     return jax.tree_util.tree_map_with_path(of, parameter_shapes(a))
