@@ -10,12 +10,14 @@ A step appends one token to every row. It computes all logits of the public row,
 of some columns of every row. Of a step's program a line says
 
 * `kernels`: instructions of the loop's body that do work;
-* `must_bytes`: weights and cache, each read once;
+* `must_bytes`: weights, each read once, but for embeddings of layers, of which a token is a row; and the keys
+  and values that each layer attends to;
 * `bytes`: what all instructions read and write; a write in place counts as its slots;
 * `memory_bytes`: the same without what a kernel leaves to the next one in the card's cache (arrays of less
   than half of it) or on a TPU's chip;
 * `step_ms`: a crude model, for GPUs alone: the greater of bytes over bandwidth and 3 microseconds, kernel by
-  kernel.
+  kernel;
+* `prompts_bytes`, with `--prompts`: weights, cache, and what reading the prompts needs beside them.
 
 Held against an H200 this found structure (copies, concatenations, conversions, kernels) and not the speed
 of a kernel. Nothing is tuned without a card, so compiling takes longer there.
@@ -43,7 +45,7 @@ import numpy as np
 from jax.experimental import topologies
 
 from models.decoders.gemma import architectures
-from models.decoders.transformer import forward
+from models.decoders.transformer import decoder, forward
 from models.decoders.transformer.weights import adapter_shapes
 
 
@@ -149,7 +151,7 @@ class Placed:
 
 
 def step_program(model: str, target: str, shape: Shape) -> tuple[Any, int]:
-    """The lowered loop of decoding steps, and the bytes of weights and cache."""
+    """The lowered loop of decoding steps, and the bytes that it must read in one."""
     a, placed = architectures.ARCHITECTURES[model], Placed(target)
     weights = jax.tree.map(lambda leaf: placed.array(leaf.shape), adapter_shapes(a, None))
     tokens, lengths = (
@@ -180,7 +182,34 @@ def step_program(model: str, target: str, shape: Shape) -> tuple[Any, int]:
     lowered = jax.jit(steps, donate_argnums=1).lower(
         weights, cache, placed.array((1,), jnp.int32), placed.array((shape.columns,), jnp.int32)
     )
-    return lowered, sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((weights, cache)))
+    read = weights
+    if weights.per_layer is not None:
+        read = weights._replace(per_layer=weights.per_layer._replace(per_layer_embedding=None))
+    # Some layers read an earlier one's.
+    kept = [cache.layers[layer.reads] for layer in a.layers]
+    return lowered, sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((read, kept)))
+
+
+def prompts_memory(model: str, target: str, shape: Shape) -> dict[str, float]:
+    """Bytes of weights, cache and what reading the prompts needs beside them, and seconds of compiling."""
+    a, placed = architectures.ARCHITECTURES[model], Placed(target)
+    weights = jax.tree.map(lambda leaf: placed.array(leaf.shape), adapter_shapes(a, None))
+
+    def read(weights: Any, tokens: jax.Array, lengths: jax.Array) -> Any:
+        pieces = decoder.piece_tokens(a, is_processor=False)
+        return forward.read_prompts(
+            a, weights, tokens, lengths, example_slots=shape.new_tokens, piece_tokens=pieces
+        )
+
+    lowered = jax.jit(read).lower(
+        weights,
+        placed.array((shape.rows, shape.prompt_tokens), jnp.int32),
+        placed.array((shape.rows,), jnp.int32),
+    )
+    program, seconds = compiled(lowered)
+    memory = program.memory_analysis()
+    parts = (memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes)
+    return {'prompts_bytes': sum(parts), 'prompts_compile_seconds': round(seconds, 1)}
 
 
 def _arrays(shape: str) -> list[tuple[int, bool]]:
@@ -322,13 +351,17 @@ def main() -> None:
     parser.add_argument('models', nargs='+', choices=architectures.ARCHITECTURES)
     parser.add_argument('--targets', nargs='+', choices=[*GPUS, *TPUS], default=[*GPUS, *TPUS])
     parser.add_argument('--save', type=pathlib.Path, help='folder for the compiled programs as text')
+    parser.add_argument('--prompts', action='store_true', help='compile the reading of the prompts too')
     for name, value in Shape()._asdict().items():
         parser.add_argument(f'--{name.replace("_", "-")}', type=int, default=value)
     args = parser.parse_args()
     shape = Shape(*(getattr(args, name) for name in Shape._fields))
     for model in args.models:
         for target in args.targets:
-            print(json.dumps(measured(model, target, shape, args.save)), flush=True)
+            line = measured(model, target, shape, args.save)
+            if args.prompts:
+                line |= prompts_memory(model, target, shape)
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == '__main__':

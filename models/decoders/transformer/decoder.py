@@ -26,6 +26,16 @@ _LENGTHS = (1, 2, 4)
 # enough to keep an accelerator busy, and no more of its memory than that.
 _PIECE_TOKENS = 2**10
 _PIECE_TOKENS_OF_ACCELERATORS = 2**14
+# Activations of experts that are held at a time, of all experts for each token.
+_MOST_ACTIVATIONS = 2**29
+
+
+def piece_tokens(architecture: Architecture, *, is_processor: bool, devices: int = 1) -> int:
+    """Tokens of prompts that go through the layers together on each of some devices whose rows meet."""
+    tokens = _PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS
+    if (experts := architecture.experts) is not None:
+        tokens = min(tokens, max(1, _MOST_ACTIVATIONS // (2 * experts.count * experts.hidden_dim)))
+    return max(1, tokens // devices)
 
 
 def on_all_devices(specs: Any) -> Any:
@@ -74,8 +84,8 @@ class TransformerDecoder(decoder_lib.Decoder):
         is_processor = devices[0].platform == 'cpu'
         self._lengths = _LENGTHS if is_processor else (1,)
         # Rows of all devices meet where the weights are sharded.
-        self._piece_tokens = (_PIECE_TOKENS if is_processor else _PIECE_TOKENS_OF_ACCELERATORS) // (
-            len(devices) if is_sharded else 1
+        self._piece_tokens = piece_tokens(
+            architecture, is_processor=is_processor, devices=len(devices) if is_sharded else 1
         )
         self._is_sharded = is_sharded
         self._by_row = on_all_devices(jax.sharding.PartitionSpec(ROWS))
