@@ -14,10 +14,12 @@ from pipeline.prepare.model_list import ListedModel, ModelList
 from pipeline.screen import terminal
 
 # Below it the columns do not fit beside one another.
-LEAST_COLUMNS = 72
+LEAST_COLUMNS = 79
 _NOTES = (
     'Memory in GiB, of weights and one batch of a run with default settings, at the least.',
-    'Where it says no, bring the files: --checkpoint, and --tokenizer where they are no GGUF file.',
+    "Fits: the smallest GPU and TPU of Dataflow's profiles that hold so much in bfloat16.",
+    f'Here: {fetched.COMMAND} brings the one. Of others bring the files: --checkpoint, and --tokenizer '
+    'where they are no GGUF file.',
     f'For instruction-tuned weights give --prompt {model_list.INSTRUCTION}; these prompts are for others.',
     'By using weights you agree to their terms: dp-corpus models --json names them.',
 )
@@ -51,8 +53,8 @@ def render(listed: ModelList, console: rich.console.Console) -> None:
             console.print(text.Text(one.model, style='bold'))
             console.print(
                 text.Text(
-                    f'  {numbers}, {_gibibytes(one.memory_bfloat16)} in bfloat16; prompt {one.prompt}; '
-                    f'here: {_here(one)}'
+                    f'  {numbers}, {_gibibytes(one.memory_bfloat16)} in bfloat16; fits {_fits(one)}; '
+                    f'prompt {one.prompt}; here: {_here(one)}'
                 )
             )
     else:
@@ -62,25 +64,33 @@ def render(listed: ModelList, console: rich.console.Console) -> None:
 
 
 def _table(listed: ModelList) -> table.Table:
-    shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column('Model', no_wrap=True)
     for name in ('Weights', 'float32', 'bfloat16'):
         shown.add_column(name, justify='right', no_wrap=True)
-    shown.add_column('Prompt', no_wrap=True)
-    shown.add_column('Here', overflow='fold')
+    for name in ('Fits', 'Prompt'):
+        shown.add_column(name, no_wrap=True)
+    shown.add_column('Here', no_wrap=True)
     for one in listed.models:
         cells = (
             one.model, _millions(one.parameters), _gibibytes(one.memory_float32),
-            _gibibytes(one.memory_bfloat16), one.prompt, _here(one),
+            _gibibytes(one.memory_bfloat16), _fits(one), one.prompt, _here(one),
         )  # fmt: skip
         shown.add_row(*map(text.Text, cells))
     return shown
 
 
+def _fits(one: ListedModel) -> str:
+    """The smallest GPU and the smallest TPU."""
+    kinds = [
+        next((name.removeprefix(kind) for name in one.fits if name.startswith(kind)), None)
+        for kind in ('nvidia-', 'tpu-')
+    ]
+    return ', '.join(name for name in kinds if name is not None) or 'none'
+
+
 def _here(one: ListedModel) -> str:
-    if one.here:
-        return 'yes'
-    return one.how_to_get if one.model == fetched.MODEL else 'no'
+    return 'yes' if one.here else 'no'
 
 
 def _millions(parameters: int) -> str:

@@ -3,15 +3,31 @@
 import dataclasses
 import json
 import os
+import types
+from collections.abc import Mapping
 
 from models import bundled, fetched
 from models.decoders import family
+from models.decoders.device_memory import Memory
 from pipeline import methods
 from pipeline.asked import config
 from pipeline.settings.prompt import Prompt
 
 # The preset for weights that were tuned to follow instructions, beside that for weights as they were trained.
 INSTRUCTION = 'instruction'
+# Devices of launch/dataflow/profiles.py, the smaller ones first: bytes that JAX may take of each, of a GPU
+# three quarters, and how many a machine has.
+MACHINES: Mapping[str, Memory] = types.MappingProxyType(
+    {
+        'tpu-v5e': Memory(16 * 2**30, 1),
+        'nvidia-l4': Memory(24 * 10**9 * 3 // 4, 1),
+        'nvidia-a100': Memory(40 * 10**9 * 3 // 4, 1),
+        'tpu-v6e': Memory(32 * 2**30, 1),
+        'nvidia-a100-80gb': Memory(80 * 10**9 * 3 // 4, 1),
+        'nvidia-h100': Memory(80 * 10**9 * 3 // 4, 1),
+        'tpu-v5p': Memory(95 * 2**30, 4),
+    }
+)
 # Settings of a run in which nothing but defaults decides the memory.
 _DEFAULT_RUN = {'epsilon': 1.0, 'delta': 1e-6}
 
@@ -31,6 +47,7 @@ class ListedModel:
         how_to_get: The way to get its files: a command, or in words.
         memory_float32: Bytes that weights and one batch of a run with default settings take at the least.
         memory_bfloat16: The same, with numbers of half the size.
+        fits: Profiles of `dataflow.sh` whose machines hold that much in bfloat16.
         prompt: The preset that it gets where nobody chooses one.
         instruction_prompt: The preset for its instruction-tuned weights; null where there are none.
     """
@@ -45,6 +62,7 @@ class ListedModel:
     how_to_get: str
     memory_float32: int
     memory_bfloat16: int
+    fits: tuple[str, ...]
     prompt: str
     instruction_prompt: str | None
 
@@ -89,6 +107,11 @@ def _listed(model: str) -> ListedModel:
         how_to_get=_how_to_get(model),
         memory_float32=method.needed_memory(solved, 'float32'),
         memory_bfloat16=method.needed_memory(solved, 'bfloat16'),
+        fits=tuple(
+            name
+            for name, machine in MACHINES.items()
+            if method.needed_memory(solved, 'bfloat16', machine.devices) <= machine.bytes
+        ),
         prompt=run.method.prompt_name,
         instruction_prompt=None if model == bundled.MODEL else INSTRUCTION,
     )

@@ -6,7 +6,12 @@ from tests.benchmarks import methods_picture
 
 
 def test_the_picture_is_drawn_from_the_table_as_it_stands() -> None:
-    assert methods_picture.PICTURE.read_text(encoding='utf-8') == methods_picture.draw()
+    """Names of clips are hashes of numbers to the last bit, which not all processors round alike."""
+    kept, drawn = (
+        re.sub(r'\bp[0-9a-f]{10}\b', 'clip', picture)
+        for picture in (methods_picture.PICTURE.read_text(encoding='utf-8'), methods_picture.draw())
+    )
+    assert kept == drawn
 
 
 def test_every_row_is_a_point_with_its_name_in_both_panels() -> None:

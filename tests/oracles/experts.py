@@ -11,7 +11,7 @@ import numpy as np
 
 
 def output(weights: Mapping[str, np.ndarray], x: np.ndarray, *, per_token: int, count: int) -> np.ndarray:
-    """What experts add to tokens `[n D]`, before the last norm; weights are by the product's fields."""
+    """The experts' addition to tokens `[n D]`, before the last norm; weights are by the product's fields."""
     rows = [_of_token(weights, row, per_token, count) for row in x.astype(np.float64)]
     return np.stack(rows)
 

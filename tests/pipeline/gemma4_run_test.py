@@ -43,7 +43,7 @@ ROWS = [
 ]
 # A model of random weights writes no words.
 REGEX = '(invoice|parcel)( (late|paid|lost))+'
-# What each method is given beside what all of them are.
+# Settings of each method beside those of all.
 GIVEN: dict[str, dict[str, Any]] = {
     'predict': {
         'batches_per_label': 1, 'batch_size': 8, 'aggregate': 'mean',

@@ -62,7 +62,7 @@ def corrected(a: Architecture, layer: AltUpWeights, predicted: jax.Array, first:
 
 
 def _kinds(a: Architecture, layer: AltUpWeights, first: jax.Array) -> jax.Array:
-    """How much a token is of each of A kinds, `[... A]`."""
+    """A token's shares in each of A kinds, `[... A]`."""
     entering = normed(a, first, layer.altup_norm) / a.embed_dim
     return jnp.tanh(matmul(entering, layer.altup_router))
 
@@ -80,13 +80,13 @@ def _bounded(a: Architecture, coefficients: jax.Array) -> jax.Array:
 
 
 def beside_attention(a: Architecture, layer: AltUpWeights, x: jax.Array) -> jax.Array:
-    """What stands beside the attention of a normalized `[... D]`."""
+    """The part beside the attention, of a normalized `[... D]`."""
     low_rank = matmul(matmul(x, layer.laurel_down), layer.laurel_up)
     return x + normed(a, low_rank, layer.laurel_norm)
 
 
 def largest(gate: jax.Array, sparsity: float) -> jax.Array:
-    """How far activations `[... F]` are above a quantile, were they normally distributed; 0 below it."""
+    """Activations `[... F]` less a quantile of theirs, were they normally distributed; 0 below it."""
     quantile = statistics.NormalDist().inv_cdf(sparsity)
     bound = jnp.mean(gate, axis=-1, keepdims=True) + jnp.std(gate, axis=-1, keepdims=True) * quantile
     return jax.nn.relu(gate - bound)

@@ -11,8 +11,11 @@ Activation = Literal['gelu', 'silu']
 AttentionType = Literal['local', 'global']
 # Float32 numbers of a token in a layer that a gradient reads again, in widths of the residual stream, and of
 # each head for each token that it attends to; and those of what enters a layer. Fitted to what the compiler
-# says of Gemma 3 270M and 4B and Gemma 2 2B (docs/measured.md).
+# says of Gemma 3 270M and 4B and Gemma 2 2B (docs/measured.md), whose feed-forward parts have four widths.
 _KEPT_WIDTHS, _KEPT_SHARES, _ENTERING_WIDTHS = 34, 4, 5
+# The same of a feed-forward part, experts and all, for each number beyond four widths; and of each copy of
+# the residual stream. Fitted to Gemma 4 E2B and 26B-A4B and Gemma 3n E4B, of a few layers.
+_KEPT_HIDDEN, _KEPT_COPIES, _ENTERING_COPIES = 5, 10, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -304,12 +307,16 @@ class Architecture(family.Sizes):
         return rank * sum(sum(sum(shape) for shape in self.matrix_shapes(of).values()) for of in self.layers)
 
     def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
-        numbers = _KEPT_WIDTHS * self.embed_dim + _KEPT_SHARES * self.num_heads * length
-        of_layer = 4 * tokens * numbers
+        width, copies = self.embed_dim, 0 if self.altup is None else self.altup.copies
+        experts = 0 if self.experts is None else self.experts.count * self.experts.hidden_dim
+        kept = (_KEPT_WIDTHS + _KEPT_COPIES * copies) * width + _KEPT_SHARES * self.num_heads * length
+        beyond = [max(0, layer.hidden_dim + experts - 4 * width) for layer in self.layers]
+        of_layers = [4 * tokens * (kept + _KEPT_HIDDEN * more) for more in beyond]
         if not remat:
-            return self.num_layers * of_layer
+            return sum(of_layers)
         # The inputs of all layers, and one layer whole.
-        return self.num_layers * 4 * tokens * _ENTERING_WIDTHS * self.embed_dim + of_layer
+        entering = (_ENTERING_WIDTHS + _ENTERING_COPIES * copies) * width
+        return self.num_layers * 4 * tokens * entering + max(of_layers)
 
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         """See `Sizes.cache_bytes_per_token`: keys and values; local layers keep every slot too."""

@@ -108,7 +108,7 @@ def _read(
     multiply = sharded.multiply if is_sharded else None
     with_keys = [layer for layer in a.layers if layer.has_keys]
     x, kept = _through(a, weights, with_keys, entering, jnp.arange(tokens.shape[1]), (), multiply)
-    # Of a prompt's other tokens nothing but keys and values is seen again.
+    # Other tokens of a prompt are seen again by their keys and values alone.
     last = jnp.arange(len(lengths)), lengths - 1
     entering = Embedded(
         x[last][:, None], None if entering.of_layers is None else entering.of_layers[last][:, None]
@@ -353,7 +353,7 @@ def logits_of(architecture: Architecture, table: jax.Array, states: jax.Array) -
 
 
 class Embedded(NamedTuple):
-    """What tokens bring to the layers.
+    """Everything that tokens bring to the layers.
 
     Attributes:
         x: What enters the first layer, `[... D]` float32, or its copies `[... A D]`.
@@ -364,12 +364,12 @@ class Embedded(NamedTuple):
     of_layers: jax.Array | None
 
     def of_layer(self, index: int) -> jax.Array | None:
-        """What they add in one layer, `[... E]`."""
+        """Their part in one layer, `[... E]`."""
         return None if self.of_layers is None else self.of_layers[..., index, :]
 
 
 def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded: bool = False) -> Embedded:
-    """What tokens `[...]` bring; the factor of an embedding is rounded as the gemma library rounds it."""
+    """Everything that tokens `[...]` bring; the gemma library rounds the factor of an embedding so."""
 
     def rows(table: jax.Array) -> jax.Array:
         found = sharded.embeddings(table, tokens) if is_sharded else table[tokens]

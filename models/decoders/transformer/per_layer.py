@@ -18,7 +18,7 @@ with epy.lazy_imports():
 
 
 def of_tokens(a: Architecture, table: PerLayerTable, rows: jax.Array, embedded: jax.Array) -> jax.Array:
-    """What tokens add in each layer, `[... L E]` float32.
+    """The tokens' parts in each layer, `[... L E]` float32.
 
     Args:
         a: The numbers of the model.
@@ -33,6 +33,6 @@ def of_tokens(a: Architecture, table: PerLayerTable, rows: jax.Array, embedded: 
 
 
 def added(a: Architecture, layer: PerLayerWeights, x: jax.Array, of_tokens: jax.Array) -> jax.Array:
-    """What a layer adds to its output, `[m q D]`, of the output itself and of its tokens `[m q E]`."""
+    """A layer's addition to its output, `[m q D]`, of the output itself and of its tokens `[m q E]`."""
     gated = jax.nn.gelu(matmul(x, layer.per_layer_gate)) * of_tokens
     return normed(a, matmul(gated, layer.per_layer_up), layer.per_layer_norm)

@@ -39,7 +39,7 @@ class Adapted(NamedTuple):
 
 
 class PerLayerWeights(NamedTuple):
-    """What adds the embedding that a token has in one layer."""
+    """Weights that add the embedding that a token has in one layer."""
 
     per_layer_gate: jax.Array  # [D, E]
     per_layer_up: jax.Array  # [E, D]
@@ -60,7 +60,7 @@ class ExpertWeights(NamedTuple):
 
 
 class AltUpWeights(NamedTuple):
-    """What mixes the copies of the residual stream in one layer, and the matrix beside its attention."""
+    """Weights that mix copies of the residual stream in one layer, and the matrix beside its attention."""
 
     altup_norm: jax.Array  # [D]
     altup_router: jax.Array  # [D, A]
@@ -100,7 +100,7 @@ class PerLayerTable(NamedTuple):
 
 
 class CopyWeights(NamedTuple):
-    """What makes further copies of the residual stream, and joins all of them at its end."""
+    """Weights that make further copies of the residual stream, and join all of them at its end."""
 
     altup_copying: jax.Array  # [A - 1, D, D]
     altup_joining: jax.Array  # [A - 1, D, D]

@@ -12,7 +12,7 @@ import pytest
 from models.decoders import family
 from models.decoders.gemma.architectures import ARCHITECTURES
 from models.decoders.transformer import tuning
-from models.decoders.transformer.layer import matmul
+from models.decoders.transformer.arithmetic import matmul
 from models.decoders.transformer.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
 from models.finetuning.settings import TuningSettings

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from launch.dataflow.profiles import PROFILES
 from models import cache, fetched
 from models.decoders import family
 from pipeline.commands import models
@@ -21,6 +22,15 @@ def test_it_lists_every_model() -> None:
     assert by_name['bundled']['here'] and by_name['bundled']['prompt'] == 'pretrained'
     assert by_name['gemma3-1b']['checkpoint'] is None and not by_name['gemma3-1b']['here']
     assert by_name['gemma3-1b']['instruction_prompt'] == 'instruction'
+
+
+def test_it_names_the_machines_that_hold_a_model() -> None:
+    """Three quarters of a GPU's memory; four chips of a v5p hold a shard each."""
+    fits = {one.model: one.fits for one in model_list.model_list().models}
+    assert set(model_list.MACHINES) == set(PROFILES) == set(fits['gemma4-e2b'])
+    assert 'nvidia-l4' in fits['gemma4-e4b'] and 'nvidia-l4' not in fits['gemma3-12b']
+    assert fits['gemma4-26b-a4b'] == ('nvidia-a100-80gb', 'nvidia-h100', 'tpu-v5p')
+    assert fits['gemma4-31b'] == ('tpu-v5p',)
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])

@@ -134,7 +134,7 @@ def test_a_difference_of_all_weights_lies_as_the_weights_are_arranged(name: str)
 )
 @pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float32])
 def test_cache_bytes_are_those_of_the_library(name: str, dtype: jnp.dtype) -> None:
-    """Of layers with keys of their own; the library keeps a cache for the others too."""
+    """Layers without keys of their own have none; the library keeps a cache for these too."""
     architecture = architectures.ARCHITECTURES[name]
     config = library_models.make_transformer(architecture, dtype=dtype).config
     cache = jax.eval_shape(lambda: config.init_cache(3, dtype, cache_length=7))

@@ -13,7 +13,7 @@ from flax import traverse_util
 from models.decoders.gemma.architectures import GemmaArchitecture
 from tests.models.decoders.gemma.gguf_files import gguf_metadata
 
-# Of a layer, by the library's name: the hub's, llama.cpp's. Vectors are as they are, matrices transposed.
+# Names in a layer, by the library's: the hub's, llama.cpp's. Vectors are as they are, matrices transposed.
 _LAYER = {
     'pre_attention_norm/scale': ('input_layernorm.weight', 'attn_norm.weight'),
     'post_attention_norm/scale': ('post_attention_layernorm.weight', 'post_attention_norm.weight'),
@@ -34,7 +34,7 @@ _LAYER = {
     'laurel/linear_right/w': ('laurel.linear_right.weight', 'laurel_r.weight'),
     'post_laurel_norm/scale': ('laurel.post_laurel_norm.weight', 'laurel_post_norm.weight'),
 }
-# Of a layer with experts, in place of those and beside them.
+# Names in a layer with experts, in place of those and beside them.
 _OF_EXPERTS = {
     'pre_ffw2_norm/scale': ('pre_feedforward_layernorm.weight', 'ffn_norm.weight'),
     'post_ffw2_norm/scale': ('post_feedforward_layernorm_1.weight', 'post_ffw_norm_1.weight'),

@@ -15,6 +15,7 @@ import pytest
 
 from models.decoders import decoder as decoder_lib
 from models.decoders import device
+from models.decoders.gemma.architectures import GemmaArchitecture
 from models.decoders.transformer import sharded
 from models.decoders.transformer.decoder import TransformerDecoder
 from models.decoders.transformer.weights import adapter_shapes, tree
@@ -23,7 +24,7 @@ from models.sampling.decoder_source import DecoderSource
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request
 from tests.models import assembly_test
-from tests.models.decoders.gemma.decoder_test import GEMMA2
+from tests.models.decoders.gemma.decoder_test import EXPERTS, GEMMA2, GEMMA4
 from tests.samples import SECRET
 
 ROOT = pathlib.Path(__file__).parents[4]
@@ -36,17 +37,17 @@ OF_BOTH = (
 )  # fmt: skip
 
 
-def logits(*, is_sharded: bool) -> list[np.ndarray]:
+def logits(architecture: GemmaArchitecture, *, is_sharded: bool) -> list[np.ndarray]:
     """Logits of all columns and of some, with low-rank factors: after prompts, and after a token."""
     rng = np.random.default_rng(1)
 
     def draw(shape: tuple[int, ...], scale: float) -> jax.Array:
         return jnp.asarray(rng.normal(0, scale, shape), jnp.float32)
 
-    weights = tree(UNTIED, lambda field, index, shape: draw(shape, 0.3))
-    factors = jax.tree.map(lambda leaf: draw(leaf.shape, 0.1), adapter_shapes(UNTIED, 3))
+    weights = tree(architecture, lambda field, index, shape: draw(shape, 0.3))
+    factors = jax.tree.map(lambda leaf: draw(leaf.shape, 0.1), adapter_shapes(architecture, 3))
     shapes = decoder_lib.Shapes(max_prompt_tokens=9, max_example_tokens=4, micro_batch_size=16)
-    model = TransformerDecoder(UNTIED, weights, shapes=shapes, adapter=factors, is_sharded=is_sharded)
+    model = TransformerDecoder(architecture, weights, shapes=shapes, adapter=factors, is_sharded=is_sharded)
     lengths = [1, 9, *range(2, 9), *range(1, 8)]
     states, cache = model.prefill([rng.integers(0, 96, length).astype(np.int32) for length in lengths])
     tokens, columns = jnp.arange(16, dtype=jnp.int32)[:, None], jnp.asarray([95, 3, 40, 0])
@@ -69,7 +70,11 @@ def compute(*, is_sharded: bool) -> dict[str, Any]:
     return {
         'batch': generator.generate(assembly_test.BATCH, RunKey(SECRET)).examples,
         'texts': source.sample(requests, RunKey(SECRET)),
-        'logits': logits(is_sharded=is_sharded),
+        'logits': [
+            array
+            for architecture in (UNTIED, GEMMA4, EXPERTS)
+            for array in logits(architecture, is_sharded=is_sharded)
+        ],
         'bytes': {shard.data.nbytes for shard in matrix.addressable_shards},
     }
 
