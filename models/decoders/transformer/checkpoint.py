@@ -45,8 +45,8 @@ class Names:
     Names of a layer's tensors have `{}` for its number; a model without a tensor needs no name for it.
 
     Attributes:
-        others: Names of further tensors by their fields of the weights. One name with two {} is of several
-            tensors, where the second is their number; one without it is of all of them together.
+        others: Names of further tensors by their fields of the weights. In those of copies of the residual
+            stream {} is the number of a copy; a name without it is of all of them in one tensor.
         unread: Beginnings of names of tensors that change no logit.
         norms_hold_one: True if norms are stored with the 1 of `Architecture.norms_add_one` added.
         table_rows: Rows that a file's tables may have in place of V. Rows that it lacks become zeros,
@@ -155,7 +155,9 @@ def _blocks(a: Architecture, field: str, name: str, shape: tuple[int, ...]) -> P
         )
     experts = a.experts
     if experts is None:
-        raise ValueError(f'Expected an architecture with experts for field={field!r}, got experts=None.')
+        raise ValueError(
+            f'Expected an architecture with experts for field={field!r}, got experts=None. Give their numbers.'
+        )
     if field == 'experts_down':
         stored_shape = (experts.count, a.embed_dim, experts.hidden_dim)
         return Part(

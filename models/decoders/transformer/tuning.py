@@ -26,7 +26,7 @@ from models.decoders.transformer import forward
 from models.decoders.transformer.architecture import Architecture, LayerSizes
 from models.decoders.transformer.arithmetic import Multiply, matmul, product
 from models.decoders.transformer.layer import KeysValues, attention_shares, through_layer, window
-from models.decoders.transformer.weights import Adapted, Weights, adapt
+from models.decoders.transformer.weights import ADAPTED, Adapted, Weights, adapt
 
 with epy.lazy_imports():
     import jax
@@ -54,8 +54,10 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
         def multiply(
             name: str, x: jax.Array, weight: jax.Array | Adapted, of_layer: dict[str, jax.Array] = of_layer
         ) -> jax.Array:
-            of_layer[name] = matmul(x, weight)
-            return of_layer[name]
+            found = matmul(x, weight)
+            if name in ADAPTED:  # those of experts are too large to be kept
+                of_layer[name] = found
+            return found
 
         attend = forward.to_itself(architecture, layer, slots)
         of_tokens, of_weights = entering.of_layer(layer.index), weights.layers[layer.index]
