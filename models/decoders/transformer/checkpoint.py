@@ -156,7 +156,7 @@ def _blocks(a: Architecture, field: str, name: str, shape: tuple[int, ...]) -> P
     experts = a.experts
     if experts is None:
         raise ValueError(
-            f'Expected an architecture with experts for field={field!r}, got experts=None. Give their numbers.'
+            f'Expected an architecture with experts for field={field!r}, got experts=None. Give it.'
         )
     if field == 'experts_down':
         stored_shape = (experts.count, a.embed_dim, experts.hidden_dim)
