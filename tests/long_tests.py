@@ -3,6 +3,15 @@
 # Tests that CI leaves out, and `make test-all` takes. Each proves at greater length what another proves. A
 # key names a file, a test with all its cases, or one case.
 LONGEST: dict[str, str] = {
+    'tests/models/decoders/gemma/later_generations_test.py::test_logits_of_every_size_are_the_librarys[gemma3n-e4b]': (
+        'Widths of another number; CI has E2B.'
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_logits_of_every_size_are_the_librarys[gemma4-e4b]': (
+        'Widths of another number; CI has E2B.'
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_logits_of_every_size_are_the_librarys[gemma4-31b]': (
+        'A size without experts or embeddings of layers; CI has 26B-A4B, whose attention is alike.'
+    ),
     'tests/launch/image/build_test.py': '`make image-check` builds the image and runs it; CI does so too.',
     'tests/attacks/grammars_test.py::test_without_limits_a_bomb_explodes': (
         'It shows that the limits are needed; CI shows that they hold.'
