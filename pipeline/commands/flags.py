@@ -47,7 +47,9 @@ EmbedderFlag = Annotated[
 ]
 ModelFlag = Annotated[str, typer.Option('--model', help='Model size, for the embedder decoder.')]
 CheckpointFlag = Annotated[str | None, typer.Option('--checkpoint', help='Its weights.')]
-TokenizerFlag = Annotated[str | None, typer.Option('--tokenizer', help='Its SentencePiece file.')]
+TokenizerFlag = Annotated[
+    str | None, typer.Option('--tokenizer', help='Its SentencePiece file or tokenizer.json.')
+]
 DtypeFlag = Annotated[
     Literal['float32', 'bfloat16'], typer.Option('--dtype', help='Type of its weights and computation.')
 ]

@@ -18,8 +18,8 @@ LEAST_COLUMNS = 79
 _NOTES = (
     'Memory in GiB, of weights and one batch of a run with default settings, at the least.',
     "Fits: the smallest GPU and TPU of Dataflow's profiles that hold so much in bfloat16.",
-    f'Here: {fetched.COMMAND} brings the one. Of others bring the files: --checkpoint, and --tokenizer '
-    'where they are no GGUF file.',
+    f'Here: {fetched.COMMAND} brings that one. Bring the files of the others: --checkpoint, and '
+    '--tokenizer where they are no GGUF file.',
     f'For instruction-tuned weights give --prompt {model_list.INSTRUCTION}; these prompts are for others.',
     'By using weights you agree to their terms: dp-corpus models --json names them.',
 )

@@ -91,7 +91,9 @@ class EvaluationSettings:
     checkpoint: str | None = _of_prompts(
         'Its GGUF file, safetensors folder or Orbax directory.', names_path=True
     )
-    tokenizer: str | None = _of_prompts('Its SentencePiece file; a GGUF file has its own.', names_path=True)
+    tokenizer: str | None = _of_prompts(
+        'Its SentencePiece file or tokenizer.json; a GGUF file has its own.', names_path=True
+    )
     dtype: RequestedDtype | None = _of_prompts('Type of its weights and products. Default: auto.')
     in_context_labels: tuple[str, ...] | None = _of_prompts(
         'Labels, comma-separated. VALUE=WORDS gives the words for a label in prompts. Default: those of '

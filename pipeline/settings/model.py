@@ -23,7 +23,9 @@ class Model(panel.Panel):
         path='file',
     )
     tokenizer: str | None = _setting(
-        'SentencePiece file. The bundled model has its own, and so has a GGUF file.', None, path='file'
+        'SentencePiece file or tokenizer.json. The bundled model has its own, and so has a GGUF file.',
+        None,
+        path='file',
     )
     dtype: RequestedDtype = _setting(
         'Type of weights and products; sums are float32. auto: what the machine that launches the run is '

@@ -70,7 +70,7 @@ class GemmaFamily(TransformerFamily):
                 )
         if '://' not in files.tokenizer and not os.path.isfile(files.tokenizer):
             raise FileNotFoundError(
-                f'Expected a SentencePiece or GGUF file, got tokenizer={files.tokenizer!r}. '
+                f'Expected a SentencePiece, JSON or GGUF file, got tokenizer={files.tokenizer!r}. '
                 'Give the tokenizer.model or tokenizer.json that belongs to the checkpoint.'
             )
         if '://' not in files.checkpoint:

@@ -21,6 +21,7 @@ with epy.lazy_imports():
 # Parameters that are no norm under its own name, by our field; {} is a number.
 _NAMES = {
     'embedding': 'embedder/input_embedding',
+    'gate_up': 'mlp/gating_einsum',
     'down': 'mlp/linear',
     'query_norm': 'attn/_query_norm/scale',
     'key_norm': 'attn/_key_norm/scale',
@@ -64,7 +65,11 @@ _NAMES_OF = {
     '4': _NORMS,
 }
 # The feed-forward part that all tokens pass, in a model with experts.
-_NAMES_BESIDE_EXPERTS = {'down': 'mlp2/linear', 'pre_ffw_norm': 'pre_ffw2_norm/scale'}
+_NAMES_BESIDE_EXPERTS = {
+    'gate_up': 'mlp2/gating_einsum',
+    'down': 'mlp2/linear',
+    'pre_ffw_norm': 'pre_ffw2_norm/scale',
+}
 # Beginnings of names of parts that read no text.
 _OTHER_PARTS = ('audio_encoder/', 'vision_encoder/', 'embedder/audio_', 'embedder/mm_')
 # Experts have a module for each matrix, where other feed-forward parts have the matrix itself.
@@ -96,7 +101,6 @@ def parts(architecture: GemmaArchitecture) -> Weights:
     names = _NAMES | _NAMES_OF.get(a.generation, {})
     if a.experts is not None:
         names |= _NAMES_BESIDE_EXPERTS
-
     outer = a.outer_shapes()
 
     def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
@@ -113,7 +117,6 @@ def _arranged(
 ) -> tuple[dict[str, tuple[int, ...]], Any]:
     """Shapes of the parameters that make a weight, by name, and how they do."""
     per_head = (a.embed_dim, layer.head_dim)
-
     match field:
         case 'query_key_value':
             kv_heads = layer.num_kv_heads
@@ -137,8 +140,7 @@ def _arranged(
             sizes, axes = (layer.hidden_dim, a.embed_dim), (2, 0, 1)
             if not a.transpose_gating_einsum:
                 sizes, axes = sizes[::-1], (1, 0, 2)
-            einsum = 'mlp/gating_einsum' if a.experts is None else 'mlp2/gating_einsum'
-            return {einsum: (2, *sizes)}, lambda stored: stored.transpose(axes).reshape(shape)
+            return {name: (2, *sizes)}, lambda stored: stored.transpose(axes).reshape(shape)
         case 'experts_gate_up' if a.experts is not None:
             count, hidden = a.experts.count, a.experts.hidden_dim
             return (

@@ -36,7 +36,7 @@ _BYTE = re.compile('<0x[0-9A-Fa-f]{2}>')
 
 
 def read_vocabulary(path: str | os.PathLike[str], generation: architectures.Generation) -> Any:
-    """Reads the vocabulary of a SentencePiece model or of a GGUF file.
+    """Reads the vocabulary of a SentencePiece model, a GGUF file or a `tokenizer.json`.
 
     Args:
         path: The file, local or on a remote file system.

@@ -21,8 +21,9 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# Least mean square of a copy that is scaled: the gemma library's.
-_LEAST = 1e-12
+# Least mean square and variance: the gemma library's bound of 1e-12 on roots, beneath the root. There the
+# gradient of what is all zeros, such as the embedding of padding, is 0; that of its root is no number.
+_LEAST = 1e-24
 
 
 def copied(weights: CopyWeights, x: jax.Array) -> jax.Array:
@@ -43,8 +44,12 @@ def joined(weights: CopyWeights, x: jax.Array) -> jax.Array:
 
 def _of_size(x: jax.Array, other: jax.Array) -> jax.Array:
     """Scaled to the root mean square of another."""
-    size, target = (jnp.sqrt(jnp.mean(jnp.square(of), axis=-1, keepdims=True)) for of in (x, other))
-    return x * (target / jnp.maximum(size, _LEAST))
+    size, target = (_root(jnp.mean(jnp.square(of), axis=-1, keepdims=True)) for of in (x, other))
+    return x * (target / size)
+
+
+def _root(square: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.maximum(square, _LEAST))
 
 
 def predicted(a: Architecture, layer: AltUpWeights, x: jax.Array) -> jax.Array:
@@ -88,5 +93,6 @@ def beside_attention(a: Architecture, layer: AltUpWeights, x: jax.Array) -> jax.
 def largest(gate: jax.Array, sparsity: float) -> jax.Array:
     """Activations `[... F]` less a quantile of theirs, were they normally distributed; 0 below it."""
     quantile = statistics.NormalDist().inv_cdf(sparsity)
-    bound = jnp.mean(gate, axis=-1, keepdims=True) + jnp.std(gate, axis=-1, keepdims=True) * quantile
+    deviation = _root(jnp.var(gate, axis=-1, keepdims=True))
+    bound = jnp.mean(gate, axis=-1, keepdims=True) + deviation * quantile
     return jax.nn.relu(gate - bound)

@@ -138,11 +138,11 @@ def _through(
     for layer in layers:
         attend = to_itself(a, layer, positions, None if layer.has_keys else kept[layer.reads])
         of_tokens = entering.of_layer(layer.index)
-        x, own = through_layer(
+        x, keys_values = through_layer(
             a, layer, weights.layers[layer.index], x, of_tokens, positions, attend, multiply
         )
         if layer.has_keys:
-            kept = (*kept, own)
+            kept = (*kept, keys_values)
     return x, kept
 
 
@@ -158,9 +158,9 @@ def to_itself(
         kept: Keys and values of an earlier layer, for one that has none.
     """
 
-    def attend(query: jax.Array, own: KeysValues | None) -> tuple[jax.Array, KeysValues]:
-        if own is not None:
-            keys, values = (array.transpose(0, 2, 1, 3) for array in own)
+    def attend(query: jax.Array, new: KeysValues | None) -> tuple[jax.Array, KeysValues]:
+        if new is not None:
+            keys, values = (array.transpose(0, 2, 1, 3) for array in new)
         elif kept is not None:
             keys, values = kept
         else:
@@ -269,17 +269,17 @@ def _append(
 
         def attend(
             query: jax.Array,
-            own: KeysValues | None,
+            new: KeysValues | None,
             seen: jax.Array = seen[layer.attention_type],
             reads: int = layer.reads,
         ) -> tuple[jax.Array, KeysValues]:
             # The queries of several tokens stand beside one another like those of several heads.
             rows, tokens, kv_heads, groups, width = query.shape
             query = query.transpose(0, 2, 1, 3, 4).reshape(rows, kv_heads, tokens * groups, width)
-            if own is None:
+            if new is None:
                 keys, values = kept = layers[reads]
             else:
-                before, (key, value) = cache.layers[reads], own
+                before, (key, value) = cache.layers[reads], new
                 written = KeysValues(
                     _written(before.keys, key.transpose(0, 2, 1, 3), first + offset),
                     _written(before.values, value.transpose(0, 2, 1, 3), first + offset),
@@ -372,8 +372,8 @@ def embedded(a: Architecture, weights: Weights, tokens: jax.Array, *, is_sharded
     """Everything that tokens `[...]` bring; the gemma library rounds the factor of an embedding so."""
 
     def rows(table: jax.Array) -> jax.Array:
-        found = sharded.embeddings(table, tokens) if is_sharded else table[tokens]
-        return found.astype(jnp.float32)
+        of_table = sharded.embeddings(table, tokens) if is_sharded else table[tokens]
+        return of_table.astype(jnp.float32)
 
     x = rows(weights.embedding)
     if a.scales_embedding:

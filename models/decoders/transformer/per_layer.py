@@ -28,8 +28,8 @@ def of_tokens(a: Architecture, table: PerLayerTable, rows: jax.Array, embedded: 
     """
     of_layers = (*embedded.shape[:-1], a.num_layers, a.per_layer_dim)
     projected = matmul(embedded, table.per_layer_projection).reshape(of_layers) * a.embed_dim**-0.5
-    own = rows.reshape(of_layers).astype(jnp.float32) * a.per_layer_dim**0.5
-    return (normed(a, projected, table.per_layer_projection_norm) + own) * 2**-0.5
+    looked_up = rows.reshape(of_layers).astype(jnp.float32) * a.per_layer_dim**0.5
+    return (normed(a, projected, table.per_layer_projection_norm) + looked_up) * 2**-0.5
 
 
 def added(a: Architecture, layer: PerLayerWeights, x: jax.Array, of_tokens: jax.Array) -> jax.Array:

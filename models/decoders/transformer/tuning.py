@@ -54,10 +54,10 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
         def multiply(
             name: str, x: jax.Array, weight: jax.Array | Adapted, of_layer: dict[str, jax.Array] = of_layer
         ) -> jax.Array:
-            found = matmul(x, weight)
+            result = matmul(x, weight)
             if name in ADAPTED:  # those of experts are too large to be kept
-                of_layer[name] = found
-            return found
+                of_layer[name] = result
+            return result
 
         attend = forward.to_itself(architecture, layer, slots)
         of_tokens, of_weights = entering.of_layer(layer.index), weights.layers[layer.index]
@@ -94,7 +94,7 @@ def log_probabilities(
         axis=2,
     )
     positions = lengths[:, None] - 1 + places  # [w T]
-    of_instruction, of_texts = (forward.embedded(a, weights, of) for of in (tokens, inputs))
+    of_instruction, entering = (forward.embedded(a, weights, of) for of in (tokens, inputs))
 
     def of_layer(
         sizes: LayerSizes,
@@ -124,11 +124,11 @@ def log_probabilities(
             among &= places > places[:, None] - window(a)
         seen = jnp.concatenate([before, jnp.broadcast_to(among, (ways, *among.shape))], axis=-1)
 
-        def attend(query: jax.Array, own: KeysValues | None) -> tuple[jax.Array, KeysValues]:
-            if own is not None:
-                of_own = KeysValues(*(array.transpose(0, 1, 3, 2, 4) for array in own))
+        def attend(query: jax.Array, new: KeysValues | None) -> tuple[jax.Array, KeysValues]:
+            if new is not None:
+                of_texts = KeysValues(*(array.transpose(0, 1, 3, 2, 4) for array in new))
             elif earlier_texts is not None:
-                of_own = earlier_texts
+                of_texts = earlier_texts
             else:
                 raise ValueError(
                     f'Expected keys and values for layer={sizes.index}, got kept=None. Give them.'
@@ -136,19 +136,19 @@ def log_probabilities(
             scores = jnp.concatenate(
                 [
                     product('cwqkgh,wkph->cwkgqp', query, prompt.keys),
-                    product('cwqkgh,cwkph->cwkgqp', query, of_own.keys),
+                    product('cwqkgh,cwkph->cwkgqp', query, of_texts.keys),
                 ],
                 axis=-1,
             )
             shares = attention_shares(a, scores, seen[:, None, None]).astype(query.dtype)
             of_prompt, of_text = jnp.split(shares, [prompt.keys.shape[-2]], axis=-1)
             mixed = product('cwkgqp,wkph->cwqkgh', of_prompt, prompt.values)
-            return mixed + product('cwkgqp,cwkph->cwqkgh', of_text, of_own.values), of_own
+            return mixed + product('cwkgqp,cwkph->cwqkgh', of_text, of_texts.values), of_texts
 
-        x, texts_kept = through_layer(a, sizes, layer, x, of_texts.of_layer(sizes.index), positions, attend)
+        x, texts_kept = through_layer(a, sizes, layer, x, entering.of_layer(sizes.index), positions, attend)
         return instruction, x, (prompt, texts_kept)
 
-    instruction, x = of_instruction.x, of_texts.x
+    instruction, x = of_instruction.x, entering.x
     kept: list[tuple[KeysValues, KeysValues]] = []
     for sizes, layer in zip(a.layers, weights.layers, strict=True):
         through: Callable[..., Any] = functools.partial(of_layer, sizes)
@@ -156,8 +156,8 @@ def log_probabilities(
             through = jax.checkpoint(through)
         of_matrices = None if known is None else known[sizes.index]
         seen_before = None if sizes.has_keys else kept[sizes.reads]
-        instruction, x, own = through(layer, of_matrices, instruction, x, seen_before)
-        kept.append(own)
+        instruction, x, kept_here = through(layer, of_matrices, instruction, x, seen_before)
+        kept.append(kept_here)
     states = forward.leaving(a, weights, x)
     states = states.reshape(-1, states.shape[-1])
     targets = jnp.broadcast_to(texts[:, None], (count, ways, len(places)))

@@ -141,7 +141,7 @@ def test_files_that_are_missing_are_refused_before_loading(tmp_path: pathlib.Pat
     GEMMA.check_files('bundled', shipped)
     for name, message in (
         ('checkpoint', 'Expected a checkpoint, got checkpoint='),
-        ('tokenizer', 'SentencePiece or GGUF file'),
+        ('tokenizer', 'SentencePiece, JSON or GGUF file'),
     ):
         with pytest.raises(FileNotFoundError, match=message):
             GEMMA.check_files('bundled', dataclasses.replace(shipped, **{name: str(tmp_path / 'none')}))

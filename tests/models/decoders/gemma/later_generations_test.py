@@ -110,6 +110,28 @@ def test_gradients_are_the_librarys(name: str) -> None:
             np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-4, err_msg=jax.tree_util.keystr(path))
 
 
+def test_an_embedding_of_zeros_has_a_gradient() -> None:
+    """Padding's, behind an instruction and behind a text; of all weights and of factors."""
+    weights = library.to_weights(GEMMA3N, library_models.random_parameters(GEMMA3N, seed=4), Place('float32'))
+    assert weights.per_layer is not None
+    table = weights.per_layer.per_layer_embedding.at[0].set(0)
+    weights = weights._replace(
+        embedding=weights.embedding.at[0].set(0),
+        per_layer=weights.per_layer._replace(per_layer_embedding=table),
+    )
+    rows = jnp.asarray([[0, 80, 7, 0, 0], [5, 6, 7, 8, 9]]), jnp.asarray([3, 5])
+    texts = jnp.asarray([[9, 12, 0, 0]])
+    for rank in (2, None):
+        shapes = adapter_shapes(GEMMA3N, rank)
+        adapter = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 0.01), shapes)
+
+        def said(adapter: Any) -> jax.Array:
+            return tuning.log_probabilities(GEMMA3N, weights, adapter, rows, texts)[..., :2].sum()
+
+        gradient = jax.jit(jax.grad(said))(adapter)
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+
+
 @pytest.mark.parametrize('name', ['gemma4-e2b', 'gemma3n-e4b', 'gemma4-26b-a4b'])
 def test_what_a_gradient_keeps_is_what_the_compiler_holds(name: str) -> None:
     """By shapes alone, of few layers and all experts; half or twice as much would be noticed."""
