@@ -3,6 +3,72 @@
 # Tests that CI leaves out, and `make test-all` takes. Each proves at greater length what another proves. A
 # key names a file, a test with all its cases, or one case.
 LONGEST: dict[str, str] = {
+    'tests/models/decoders/gemma/later_generations_test.py::test_gradients_are_the_librarys[gemma4]': (
+        'CI has it by differences, and the library for Gemma 3n and for experts.'
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_tunable[gemma3n-2-check_a_gradient_is_the_slope]': (
+        "CI has the library's gradients."
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_tunable[experts-2-check_a_gradient_is_the_slope]': (
+        "CI has the library's gradients."
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_what_a_gradient_keeps_is_what_the_compiler_holds[gemma3n-e4b]': (
+        'CI has 26B-A4B and Gemma 3 270M.'
+    ),
+    'tests/models/decoders/gemma/later_generations_test.py::test_what_a_gradient_keeps_is_what_the_compiler_holds[gemma4-e2b]': (
+        'CI has 26B-A4B and Gemma 3 270M.'
+    ),
+    'tests/models/decoders/gemma/decoder_test.py::test_contract[gemma3n-check_steps_of_several_tokens_equal_single_ones]': (
+        'CI has Gemma 4, and single steps of Gemma 3n.'
+    ),
+    'tests/models/decoders/gemma/decoder_test.py::test_contract[experts-check_steps_of_several_tokens_equal_single_ones]': (
+        'CI has Gemma 4, and single steps of experts.'
+    ),
+    'tests/pipeline/gemma4_run_test.py::test_a_run_ends_with_texts_and_its_report[tune-refine]': (
+        'CI has its two parts, fine-tune and evolve.'
+    ),
+    'tests/benchmarks/compile_benchmark_test.py::test_a_step_writes_nothing_of_the_size_of_its_cache[gemma2-2b-h100]': (
+        'CI has 270M and E2B.'
+    ),
+    'tests/benchmarks/compile_benchmark_test.py::test_a_step_writes_nothing_of_the_size_of_its_cache[gemma2-2b-v5e]': (
+        'CI has E2B on a v5e.'
+    ),
+    'tests/benchmarks/compile_benchmark_test.py::test_a_step_has_fifteen_kernels_for_each_layer[gemma2-2b]': (
+        'CI has 270M.'
+    ),
+    'tests/benchmarks/accelerator_benchmark_test.py::test_the_other_parts_run_to_their_ends[tuning]': (
+        'A part of a benchmark; CI has two others.'
+    ),
+    'tests/contracts/decoder_test.py::test_tunable[None-gemma-check_a_gradient_is_the_slope]': (
+        'CI has the factors, and all weights of Gemma 4.'
+    ),
+    'tests/models/decoders/transformer/another_family_test.py::test_tunable[None-check_a_gradient_is_the_slope]': (
+        'CI has the factors, and all weights of Gemma 4.'
+    ),
+    'tests/models/decoders/gemma/gguf_weights_test.py::test_loading_holds_little_more_than_the_weights[float32]': (
+        'CI has bfloat16.'
+    ),
+    'tests/models/finetuning/train_test.py::test_with_little_noise_it_learns_what_the_units_say[None-0.003]': (
+        'CI has the factors, and the gradient of all weights by hand.'
+    ),
+    'tests/models/finetuning/train_test.py::test_a_step_is_compiled_once_where_weights_lie_on_a_mesh[None]': (
+        'CI has the factors.'
+    ),
+    'tests/pipeline/attributes_run_test.py::test_a_run_is_that_of_one_column_with_all_values[fine-tune]': (
+        'CI has votes; attributes are the same to every method.'
+    ),
+    'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix[difference, individual, two rounds]': (
+        '`make test` has the mean; structure_run_test.py has these rounds.'
+    ),
+    'tests/pipeline/durable_run_test.py::test_killed_at_file_operations_a_run_ends_as_if_undisturbed[median-False]': (
+        'CI has the difference.'
+    ),
+    'tests/pipeline/fine_tune_command_test.py::test_all_weights_are_trained_and_texts_are_sampled_with_them': (
+        'CI has the same run without the command line.'
+    ),
+    'tests/pipeline/structure_run_test.py::test_every_complete_example_is_valid[median]': (
+        'CI has the other aggregates.'
+    ),
     'tests/models/decoders/gemma/later_generations_test.py::test_logits_of_every_size_are_the_librarys[gemma3n-e4b]': (
         'Widths of another number; CI has E2B.'
     ),

@@ -32,7 +32,7 @@ ARCHITECTURE = architectures.GemmaArchitecture(
     attention_types=('local', 'global', 'local', 'global'), generation='4', sliding_window_size=16,
     final_logit_softcap=30.0, use_qk_norm=True, query_pre_attn_scalar=1, transpose_gating_einsum=True,
     norms_add_one=False, normalizes_values=True, global_base_frequency=1_000_000, global_rotary_share=0.25,
-    global_head_dim=16, num_kv_shared_layers=2, kv_shared_hidden_dim=96, per_layer_dim=8, scales_layers=True,
+    global_head_dim=16, num_kv_shared_layers=2, kv_shared_hidden_dim=96, per_layer_dim=16, scales_layers=True,
 )  # fmt: skip
 LABELS = ('billing', 'delivery')
 CANARY = 'xqzzarn'

@@ -76,6 +76,25 @@ def test_generation_is_the_presets_tokenizer_version(name: str) -> None:
     assert architectures.ARCHITECTURES[name].generation == str(PRESETS[name].INFO.tokenizer_version)
 
 
+@pytest.mark.parametrize('name', architectures.ARCHITECTURES)
+def test_a_row_is_whole_vectors_of_sixteen_floats(name: str) -> None:
+    """See `family.ROWS_MULTIPLE`; copies of a residual stream are four numbers a row."""
+    a = architectures.ARCHITECTURES[name]
+    widths = [
+        a.embed_dim,
+        a.hidden_dim,
+        a.head_dim,
+        a.global_head_dim,
+        a.per_layer_dim,
+        a.kv_shared_hidden_dim,
+    ]
+    if a.experts is not None:
+        widths += [a.experts.count, a.experts.hidden_dim]
+    if a.altup is not None:
+        widths += [a.altup.laurel_rank]
+    assert not any(width % 16 for width in widths if width is not None)
+
+
 def test_gemma1_has_the_published_number_of_parameters() -> None:
     # Gemma report, table 2: 524,550,144 embedding parameters (of 256,128 rows) and
     # 1,981,884,416 others.
