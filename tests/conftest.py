@@ -15,6 +15,7 @@ import os
 import pathlib
 import platform
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -46,6 +47,12 @@ def _processor() -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--once', action='store_true', help='leave out tests that passed for the same tree')
     parser.addoption('--without-longest', action='store_true', help='leave out long_tests.LONGEST')
+    parser.addoption(
+        '--until',
+        type=float,
+        metavar='EPOCH',
+        help='skip tests that would begin after so many seconds of 1970',
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -151,6 +158,14 @@ def _refuse_unknown_names(config: pytest.Config, items: list[pytest.Item]) -> No
         raise pytest.UsageError(
             f'Expected tests that exist in tests/long_tests.py, got {unknown}. Correct them.'
         )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what would begin too late; the summary says how many."""
+    until = item.config.getoption('until')
+    if until is not None and time.time() > until:
+        pytest.skip('NOT RUN: no time is left for it. Run make test-all.')
 
 
 # --- The tier of a test ----------------------------------------------------------

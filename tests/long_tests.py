@@ -3,6 +3,24 @@
 # Tests that CI leaves out, and `make test-all` takes. Each proves at greater length what another proves. A
 # key names a file, a test with all its cases, or one case.
 LONGEST: dict[str, str] = {
+    'tests/pipeline/durable_run_test.py::test_every_bundle_twice_writes_the_same[median-FnApiRunner]': (
+        'CI has the difference, and a median that is killed.'
+    ),
+    'tests/pipeline/durable_run_test.py::test_every_bundle_twice_writes_the_same[median-BundleBasedDirectRunner]': (
+        'CI has the difference, and a median that is killed.'
+    ),
+    'tests/pipeline/durable_run_test.py::test_a_damaged_batch_is_named_and_is_decoded_again_once_removed[median]': (
+        'CI has the difference, and a median that is killed.'
+    ),
+    'tests/pipeline/durable_run_test.py::test_what_killed_writers_left_is_neither_read_nor_published[median]': (
+        'CI has the difference, and a median that is killed.'
+    ),
+    'tests/pipeline/attributes_run_test.py::test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations': (
+        'CI has an adapter of a small model, and counts of combinations.'
+    ),
+    'tests/launch/flink/run_test.py::test_on_flink_another_method_releases_what_it_releases_locally[evolve]': (
+        'CI has votes on tokens, which are killed; and this method on other runners.'
+    ),
     'tests/models/decoders/gemma/later_generations_test.py::test_gradients_are_the_librarys[gemma4]': (
         'CI has it by differences, and the library for Gemma 3n and for experts.'
     ),
@@ -60,9 +78,6 @@ LONGEST: dict[str, str] = {
     'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix[difference, individual, two rounds]': (
         '`make test` has the mean; structure_run_test.py has these rounds.'
     ),
-    'tests/pipeline/durable_run_test.py::test_killed_at_file_operations_a_run_ends_as_if_undisturbed[median-False]': (
-        'CI has the difference.'
-    ),
     'tests/pipeline/fine_tune_command_test.py::test_all_weights_are_trained_and_texts_are_sampled_with_them': (
         'CI has the same run without the command line.'
     ),
@@ -110,7 +125,7 @@ LONGEST: dict[str, str] = {
         'Two machines do what one with two task managers does in run_test.py.'
     ),
     'tests/launch/flink/run_test.py::test_on_flink_another_method_releases_what_it_releases_locally[fine-tune]': (
-        'One element with all units before it, as a round of votes is, which CI has.'
+        'One element with all units before it, as a round of votes is.'
     ),
     'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed[in turn]': (
         'Two kills in turn; `make test` has them at once.'

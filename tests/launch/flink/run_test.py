@@ -77,6 +77,7 @@ def told_by_flink(cluster: Cluster) -> str:
 # The cluster
 
 
+@pytest.mark.first
 def test_it_is_the_flink_that_was_fetched_and_only_its_owner_enters(cluster: Cluster) -> None:
     assert cluster.ask('/overview')['flink-version'] == fetch.FLINK
     assert cluster.state.stat().st_mode & 0o777 == 0o700
@@ -84,6 +85,7 @@ def test_it_is_the_flink_that_was_fetched_and_only_its_owner_enters(cluster: Clu
     assert entries['io.tmp.dirs'] == str(cluster.state / 'tmp')
 
 
+@pytest.mark.first
 def test_flink_restarts_jobs_by_the_written_strategy(cluster: Cluster) -> None:
     config = {entry['key']: entry['value'] for entry in cluster.ask('/jobmanager/config')}
     assert config['restart-strategy.type'] == 'fixed-delay'
@@ -91,12 +93,14 @@ def test_flink_restarts_jobs_by_the_written_strategy(cluster: Cluster) -> None:
     assert config['heartbeat.timeout'] == '20000'  # milliseconds
 
 
+@pytest.mark.first
 def test_flinks_rest_interface_takes_no_uploaded_code(cluster: Cluster) -> None:
     connection = http.client.HTTPConnection('localhost', cluster.port, timeout=10)
     connection.request('POST', '/jars/upload', body=b'')
     assert connection.getresponse().status == 404
 
 
+@pytest.mark.first
 def test_a_script_that_flink_does_not_have_is_refused(cluster: Cluster) -> None:
     result = subprocess.run([*SCRIPT, 'start'], env=cluster.environment, capture_output=True, text=True)
     assert result.returncode == 2

@@ -108,12 +108,10 @@ def test_all_scores_are_of_one_kind_of_records_and_none_of_the_bundled_model() -
     ('records', 'labels', 'epsilon'),
     [
         (100, 6, 1.0),
-        (390, 6, 1.0),
         (600, 2, 1.0),
         (800, 20, 1.0),
         (5000, 6, 3.0),
         (10_000, 77, 1.0),
-        (40_000, 2, 1.0),
     ],
 )
 def test_the_star_follows_the_table(records: int, labels: int, epsilon: float) -> None:
