@@ -16,7 +16,7 @@ LONGEST: dict[str, str] = {
         'CI has the difference, and a median that is killed.'
     ),
     'tests/pipeline/attributes_run_test.py::test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations': (
-        'CI has an adapter of a small model, and counts of combinations.'
+        'CI has adapters whose combinations are counted.'
     ),
     'tests/launch/flink/run_test.py::test_on_flink_another_method_releases_what_it_releases_locally[evolve]': (
         'CI has votes on tokens, which are killed; and this method on other runners.'

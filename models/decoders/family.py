@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Matrix kernels take rows in blocks and treat a remainder otherwise. In whole blocks a
 # row's logits are the same bits wherever the row lies, so that one context more or less
-# moves no other row (METHOD 4). Widths of the named models are whole vectors of a processor too: narrow parts
-# of two rows in one vector can leave the last row of a block to code that rounds otherwise.
+# moves no other row (METHOD 4). Widths of all models are whole vectors of a processor too:
+# where parts of two rows share one, code that rounds otherwise may compute the last row.
 ROWS_MULTIPLE = 8
 
 
