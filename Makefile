@@ -3,7 +3,7 @@
 # make check   format, lint, types and the quick tests that start no run, no engine and no process
 # make test    set-up, then these, and at least one proof of each kind
 # make test-all    set-up, then all tests, but for those that passed before for the same tracked files
-# make test-most   the same without the longest, which tests/long_tests.py names; UNTIL, a second of 1970, ends it
+# make test-most   the same without the longest, which tests/long_tests.py names; UNTIL, in Unix time, ends it
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make lock    writes every package at one version with its hashes; UPGRADE=--upgrade takes newer versions
 # make sbom    a software bill of materials of these packages, dist/dp-corpus.cdx.json

@@ -48,10 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--once', action='store_true', help='leave out tests that passed for the same tree')
     parser.addoption('--without-longest', action='store_true', help='leave out long_tests.LONGEST')
     parser.addoption(
-        '--until',
-        type=float,
-        metavar='EPOCH',
-        help='skip tests that would begin after so many seconds of 1970',
+        '--until', type=float, help='Unix time after which tests that have not begun are skipped'
     )
 
 
@@ -162,7 +159,7 @@ def _refuse_unknown_names(config: pytest.Config, items: list[pytest.Item]) -> No
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what would begin too late; the summary says how many."""
+    """Skips what would begin too late, which counts as not passed; the summary says how many."""
     until = item.config.getoption('until')
     if until is not None and time.time() > until:
         pytest.skip('NOT RUN: no time is left for it. Run make test-all.')

@@ -2,6 +2,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -64,3 +65,19 @@ def test_a_test_that_passed_runs_once_for_a_tree(tree: pathlib.Path) -> None:
 def test_the_rest_of_a_file_runs_later(tree: pathlib.Path, part: list[str], rest: str) -> None:
     ran(tree, *part)
     assert ran(tree, '--once') == set(rest)
+
+
+def test_what_would_begin_too_late_is_skipped_and_has_not_passed(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, '-m', 'pytest', '-rs', '-p', 'no:xdist', '-o', f'cache_dir={tmp_path}',
+               'tests/models/stop_rule_test.py']  # fmt: skip
+
+    def summary(until: float) -> str:
+        done = subprocess.run([*command, f'--until={until}'], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0
+        return done.stdout
+
+    late = summary(time.time() - 1)
+    assert 'NOT RUN: no time is left for it' in late and ' passed' not in late
+    assert not [path for path in tmp_path.glob('d/passed/*') if path.read_text()]
+    assert ' passed' in summary(time.time() + 600)
+    assert [path for path in tmp_path.glob('d/passed/*') if path.read_text()]

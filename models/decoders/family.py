@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Matrix kernels take rows in blocks and treat a remainder otherwise. In whole blocks a
 # row's logits are the same bits wherever the row lies, so that one context more or less
-# moves no other row (METHOD 4). Widths of all models are whole vectors of a processor too:
+# moves no other row (METHOD 4). Widths of all named models are whole vectors of a processor:
 # where parts of two rows share one, code that rounds otherwise may compute the last row.
 ROWS_MULTIPLE = 8
 
